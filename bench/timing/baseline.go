@@ -1,0 +1,249 @@
+package timing
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"gonum.org/v1/gonum/integrate"
+	"gonum.org/v1/gonum/stat"
+)
+
+// BaselineDialogue is what a baseline knows of a dialogue: its text, without
+// speakers or persona.
+type BaselineDialogue struct {
+	ID    string
+	Group string   // scenario context; empty means that the dialogue is a group of its own
+	Gold  int      // the turn to step in after, 1..len(Turns)
+	Turns []string // turn t is Turns[t-1]
+}
+
+func (d BaselineDialogue) group() string {
+	if d.Group == "" {
+		return "dialogue " + d.ID
+	}
+	return "context " + d.Group
+}
+
+// BaselineInput is what the baselines are computed from.
+//
+//	results, err := timing.BaselineInput{Eval: eval, Train: training}.Results(ctx)
+type BaselineInput struct {
+	Eval  []BaselineDialogue // predicted
+	Train []BaselineDialogue // fitted on; without any, what needs fitting is cross-validated on Eval
+	First int                // predictions start at this turn; 0 means 3
+	Seed  uint64             // of the folds
+}
+
+// BaselineResult is what one baseline reaches.
+type BaselineResult struct {
+	Name   string `json:"name"`
+	Fitted string `json:"fitted"` // on what it was fitted, in words
+	N      int    `json:"n"`
+	// Accuracy is the share of dialogues with the gold turn predicted, 0..1; no
+	// prediction counts as wrong. For the uniform baseline it is the expectation.
+	Accuracy float64 `json:"accuracy"`
+	// Predicted holds one turn a dialogue of Eval, in its order; 0 is none. It is
+	// nil for the uniform baseline.
+	Predicted []int `json:"predicted,omitempty"`
+}
+
+// Share returns the accuracy as text, with counts where dialogues were counted.
+func (r BaselineResult) Share() string {
+	if r.Predicted == nil {
+		return fmt.Sprintf("%.1f %% expected", 100*r.Accuracy)
+	}
+	return fmt.Sprintf("%.1f %% (%.0f/%d)", 100*r.Accuracy, r.Accuracy*float64(r.N), r.N)
+}
+
+// The turns at which the study scripts its conflicts.
+const (
+	baselineFirst = 3
+	baselineLast  = 8
+)
+
+// notFitted is BaselineResult.Fitted for what has no parameters.
+const notFitted = "nothing"
+
+func (in BaselineInput) withDefaults() (BaselineInput, error) {
+	if in.First == 0 {
+		in.First = baselineFirst
+	}
+	if in.First < 1 {
+		return in, fmt.Errorf("timing: the baselines' first turn is %d; turns start at 1", in.First)
+	}
+	if len(in.Eval) == 0 {
+		return in, errors.New("timing: there are no dialogues to compute baselines for")
+	}
+	for _, d := range slices.Concat(in.Eval, in.Train) {
+		if d.Gold < 1 || d.Gold > len(d.Turns) {
+			return in, fmt.Errorf("timing: dialogue %s has %d turns and gold turn %d; it must be one of them", d.ID, len(d.Turns), d.Gold)
+		}
+	}
+	return in, nil
+}
+
+// Results computes all baselines, from the simplest to the strongest: uniform
+// over turns 3..8, the constant that is best on Train and the one that is best
+// on Eval itself, the first turn asked about, the longest turn, marker phrases,
+// and a bag-of-words turn classifier by both of its rules, fitted on Train, and
+// on what of Train has contexts that Eval lacks; or cross-validated by context
+// where there is no Train. What cannot be fitted is left out: the constant
+// without Train, the cross-validated classifier with fewer than two contexts.
+func (in BaselineInput) Results(ctx context.Context) ([]BaselineResult, error) {
+	in, err := in.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	results := []BaselineResult{in.uniform()}
+	if len(in.Train) > 0 {
+		results = append(results, in.constant("constant, best on training", in.Train, fmt.Sprintf("gold turns of %d training dialogues", len(in.Train))))
+	}
+	results = append(results,
+		in.constant("constant, best on evaluation itself", in.Eval, "the evaluation's own gold turns"),
+		in.result("first turn", notFitted, func(d BaselineDialogue) int { return in.allowed(d, in.First) }),
+		in.result("longest turn", notFitted, in.longest),
+		in.result("marker phrases", "nothing: a fixed list", in.marked))
+	bags, err := in.bags(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append(results, bags...), nil
+}
+
+// result applies a rule to every dialogue.
+func (in BaselineInput) result(name, fitted string, rule func(BaselineDialogue) int) BaselineResult {
+	predicted := make([]int, len(in.Eval))
+	for i, d := range in.Eval {
+		predicted[i] = rule(d)
+	}
+	return in.scored(name, fitted, predicted)
+}
+
+func (in BaselineInput) scored(name, fitted string, predicted []int) BaselineResult {
+	r := BaselineResult{Name: name, Fitted: fitted, N: len(in.Eval), Predicted: predicted}
+	correct := 0
+	for i, d := range in.Eval {
+		if predicted[i] == d.Gold {
+			correct++
+		}
+	}
+	r.Accuracy = float64(correct) / float64(r.N)
+	return r
+}
+
+// allowed returns turn t where the dialogue has it, else 0.
+func (in BaselineInput) allowed(d BaselineDialogue, t int) int {
+	if t < in.First || t > len(d.Turns) {
+		return 0
+	}
+	return t
+}
+
+func (in BaselineInput) uniform() BaselineResult {
+	r := BaselineResult{Name: fmt.Sprintf("uniform over %d..%d", baselineFirst, baselineLast), Fitted: notFitted, N: len(in.Eval)}
+	for _, d := range in.Eval {
+		if d.Gold >= baselineFirst && d.Gold <= baselineLast {
+			r.Accuracy += 1.0 / (baselineLast - baselineFirst + 1) / float64(r.N)
+		}
+	}
+	return r
+}
+
+// constant predicts the most frequent gold turn of fit, the earliest of equals.
+func (in BaselineInput) constant(name string, fit []BaselineDialogue, fitted string) BaselineResult {
+	count := map[int]int{}
+	best := 0
+	for _, d := range fit {
+		if d.Gold >= in.First {
+			count[d.Gold]++
+		}
+	}
+	for t, n := range count {
+		if n > count[best] || n == count[best] && t < best {
+			best = t
+		}
+	}
+	r := in.result(name, fitted, func(d BaselineDialogue) int { return in.allowed(d, best) })
+	r.Name = fmt.Sprintf("%s (turn %d)", name, best)
+	return r
+}
+
+// longest returns the turn with the most characters of the whole dialogue, the
+// first of equals. (Among turns up to 8 only it would be right more often: 82 and
+// not 78 % on the public evaluation records, whose goodbyes are long.)
+func (in BaselineInput) longest(d BaselineDialogue) int {
+	best, most := 0, -1
+	for t := in.First; t <= len(d.Turns); t++ {
+		if n := utf8.RuneCountInString(d.Turns[t-1]); n > most {
+			best, most = t, n
+		}
+	}
+	return best
+}
+
+// BaselineAUROC says how well a turn's number and its length in characters alone
+// tell the gold turn from those before it: areas under the ROC curve, 0..1.
+type BaselineAUROC struct {
+	Turns            int     // turns up to and including the gold ones, of all dialogues
+	Position, Length float64 // over all these turns together
+	// LengthWithin is the mean area within a dialogue, over the Dialogues whose
+	// gold turn has one before it. (Position within a dialogue is 1 by definition.)
+	LengthWithin float64
+	Dialogues    int
+}
+
+// AUROC measures position and length on Eval. An error reports dialogues that
+// all have gold turn 1, so that there is nothing to tell apart.
+func (in BaselineInput) AUROC() (BaselineAUROC, error) {
+	in, err := in.withDefaults()
+	if err != nil {
+		return BaselineAUROC{}, err
+	}
+	var a BaselineAUROC
+	var position, length []float64
+	var gold []bool
+	for _, d := range in.Eval {
+		start := len(gold)
+		for t := 1; t <= d.Gold; t++ {
+			position = append(position, float64(t))
+			length = append(length, float64(utf8.RuneCountInString(d.Turns[t-1])))
+			gold = append(gold, t == d.Gold)
+		}
+		if d.Gold > 1 {
+			a.LengthWithin += baselineArea(length[start:], gold[start:])
+			a.Dialogues++
+		}
+	}
+	if a.Dialogues == 0 {
+		return a, errors.New("timing: every gold turn is turn 1; position and length have nothing to tell apart")
+	}
+	a.Turns = len(gold)
+	a.LengthWithin /= float64(a.Dialogues)
+	a.Position, a.Length = baselineArea(position, gold), baselineArea(length, gold)
+	return a, nil
+}
+
+// baselineArea returns the area under the ROC curve of scores for labels that
+// hold both true and false.
+func baselineArea(scores []float64, labels []bool) float64 {
+	scores, labels = slices.Clone(scores), slices.Clone(labels)
+	stat.SortWeightedLabeled(scores, labels, nil)
+	tpr, fpr, _ := stat.ROC(nil, scores, labels, nil)
+	return integrate.Trapezoidal(fpr, tpr)
+}
+
+// baselineArgmax returns the turn from first on with the greatest score, the
+// first of equals, and 0 where there is no such turn.
+func baselineArgmax[S cmp.Ordered](scores []S, first int) int {
+	best := 0
+	for t := first; t <= len(scores); t++ {
+		if best == 0 || scores[t-1] > scores[best-1] {
+			best = t
+		}
+	}
+	return best
+}
