@@ -11,7 +11,7 @@ import (
 func BenchmarkFit(b *testing.B) {
 	const n, classes = 1503, 3
 	for _, d := range []int{576, 4096} {
-		x, y := drawn(n, d, classes, 1)
+		x, y := drawn(b, n, d, classes, 1)
 		design, err := Prepare(b.Context(), x)
 		if err != nil {
 			b.Fatal(err)
@@ -39,7 +39,7 @@ func BenchmarkFit(b *testing.B) {
 }
 
 // drawn returns standard normal samples whose labels depend on a few features.
-func drawn(n, d, classes int, seed uint64) (*Dense, []int) {
+func drawn(t testing.TB, n, d, classes int, seed uint64) (*Dense, []int) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	data, y := make([]float64, n*d), make([]int, n)
 	for i := range y {
@@ -48,11 +48,11 @@ func drawn(n, d, classes int, seed uint64) (*Dense, []int) {
 		for j := range row {
 			row[j] = rng.NormFloat64()
 		}
-		row[y[i]%d] += 1
+		row[y[i]%d]++
 	}
 	x, err := NewDense(n, d, data)
 	if err != nil {
-		panic(err) // the sizes are ours
+		t.Fatal(err)
 	}
 	return x, y
 }

@@ -13,7 +13,8 @@
 //
 // The objective is scikit-learn's LogisticRegression(C): ½‖W‖² + C·Σ logloss,
 // with an intercept that is not penalised. Where many fits share their samples
-// (a grid of C, shuffled labels, control tasks), Prepare once and Fit often.
+// (a grid of C, shuffled labels, control tasks), Prepare once and Fit often: a
+// design of n samples then costs the same for any number of features.
 //
 // Everything is deterministic, runs on the caller's goroutine, and keeps no
 // state, so that layers and folds can be fitted in parallel.

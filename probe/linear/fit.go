@@ -248,21 +248,17 @@ func (p *problem) evaluate(x []float64) {
 // indicator, and returns its log-loss in nats.
 func residuals(z []float64, y int) float64 {
 	if len(z) == 1 {
-		s := z[0]
-		p := logistic(s)
-		loss := softplus(s)
+		score := z[0]
 		if y == 1 {
-			// softplus(-s) and not softplus(s) - s: no cancellation for large s.
-			loss = softplus(-s)
-			z[0] = -logistic(-s)
-		} else {
-			z[0] = p
+			// In terms of -score, and not by subtracting from 1: no cancellation.
+			z[0] = -logistic(-score)
+			return softplus(-score)
 		}
-		return loss
+		z[0] = logistic(score)
+		return softplus(score)
 	}
 	top := floats.Max(z)
-	sum := 0.0
-	at := z[y] - top
+	at, sum := z[y]-top, 0.0
 	for c, v := range z {
 		z[c] = math.Exp(v - top)
 		sum += z[c]

@@ -36,11 +36,14 @@ func GroupKFold[G comparable](y []int, groups []G, k int, seed uint64) ([]int, e
 		return nil, err
 	}
 	foldOf := table.assign(k, rand.New(rand.NewPCG(seed, uint64(k))))
+	if err := table.verify(foldOf, k); err != nil {
+		return nil, err
+	}
 	folds := make([]int, len(y))
 	for i, g := range table.groupOf {
 		folds[i] = foldOf[g]
 	}
-	return folds, table.verify(foldOf, k)
+	return folds, nil
 }
 
 // Split returns the samples outside and inside fold f, in order.

@@ -13,7 +13,7 @@ import (
 
 func TestGradientIsTheSlopeOfTheObjective(t *testing.T) {
 	for _, classes := range []int{2, 4} {
-		x, y := drawn(20, 5, classes, 3)
+		x, y := drawn(t, 20, 5, classes, 3)
 		weights := make([]float64, len(y))
 		for i := range weights {
 			weights[i] = float64(i%3) + 0.5
@@ -103,7 +103,7 @@ func TestSpanIsExact(t *testing.T) {
 }
 
 func TestWideProblemOfLowRank(t *testing.T) {
-	x, y := drawn(12, 40, 3, 9)
+	x, y := drawn(t, 12, 40, 3, 9)
 	for _, tt := range []struct {
 		name string
 		rank int
@@ -143,7 +143,7 @@ func TestWideProblemOfLowRank(t *testing.T) {
 }
 
 func TestWeightsCountSamples(t *testing.T) {
-	x, y := drawn(40, 3, 3, 5)
+	x, y := drawn(t, 40, 3, 3, 5)
 	fit := func(rows []int, weights []float64) *Model {
 		m, err := Fit(t.Context(), x.Take(rows), At(y, rows), 3, Options{Weights: weights, Tol: 1e-12})
 		if err != nil {
@@ -170,7 +170,7 @@ func TestWeightsCountSamples(t *testing.T) {
 
 func TestWarmStart(t *testing.T) {
 	for _, d := range []int{5, 60} {
-		x, y := drawn(30, d, 3, 7)
+		x, y := drawn(t, 30, d, 3, 7)
 		cold, err := Fit(t.Context(), x, y, 3, Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -189,7 +189,7 @@ func TestWarmStart(t *testing.T) {
 // Layers and folds are fitted in parallel on one design; every fit must give
 // the same bits.
 func TestParallelFitsAreEqual(t *testing.T) {
-	x, y := drawn(30, 50, 3, 11)
+	x, y := drawn(t, 30, 50, 3, 11)
 	d, err := Prepare(t.Context(), x)
 	if err != nil {
 		t.Fatal(err)
@@ -285,14 +285,14 @@ func TestFitRefuses(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, d := range []int{5, 60} {
-			x, y := drawn(30, d, 3, 1)
+			x, y := drawn(t, 30, d, 3, 1)
 			if _, err := Fit(ctx, x, y, 3, Options{}); !errors.Is(err, context.Canceled) {
 				t.Errorf("d = %d: error %v, want context.Canceled", d, err)
 			}
 		}
 	})
 	t.Run("out of iterations", func(t *testing.T) {
-		x, y := drawn(60, 5, 3, 1)
+		x, y := drawn(t, 60, 5, 3, 1)
 		m, err := Fit(t.Context(), x, y, 3, Options{MaxIter: 1})
 		if err != nil || m.Converged {
 			t.Errorf("model %+v, error %v; want a model that says it has not converged", m, err)
@@ -321,12 +321,12 @@ func TestMatricesRefuse(t *testing.T) {
 }
 
 func TestPredictRefusesOtherFeatures(t *testing.T) {
-	x, y := drawn(30, 4, 3, 1)
+	x, y := drawn(t, 30, 4, 3, 1)
 	m, err := Fit(t.Context(), x, y, 3, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, _ := drawn(30, 5, 3, 1)
+	other, _ := drawn(t, 30, 5, 3, 1)
 	if _, err := m.Predict(other); err == nil {
 		t.Error("a model of 4 features predicted from 5")
 	}
@@ -394,7 +394,7 @@ func TestStandardiser(t *testing.T) {
 
 func TestRawModelSaysTheSame(t *testing.T) {
 	for _, classes := range []int{2, 3} {
-		x, y := drawn(40, 6, classes, 2)
+		x, y := drawn(t, 40, 6, classes, 2)
 		for _, row := range x.rows {
 			row[2] = 1000 + 50*row[2]
 		}

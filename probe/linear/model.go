@@ -120,7 +120,7 @@ func (p *Predictions) Score(y []int) (Score, error) {
 		return Score{}, fmt.Errorf("linear: scoring %d predictions with %d labels; there must be as many, and at least one", n, len(y))
 	}
 	s := Score{N: n}
-	hit, said, true_ := make([]int, p.Classes), make([]int, p.Classes), make([]int, p.Classes)
+	hit, said, meant := make([]int, p.Classes), make([]int, p.Classes), make([]int, p.Classes)
 	const eps = 0x1p-52
 	for i, label := range y {
 		if label < 0 || label >= p.Classes {
@@ -135,7 +135,7 @@ func (p *Predictions) Score(y []int) (Score, error) {
 		}
 		guess := p.Argmax(i)
 		said[guess]++
-		true_[label]++
+		meant[label]++
 		if guess == label {
 			hit[label]++
 			s.Accuracy++
@@ -143,9 +143,9 @@ func (p *Predictions) Score(y []int) (Score, error) {
 	}
 	occurring := 0
 	for c := range hit {
-		if said[c]+true_[c] > 0 {
+		if said[c]+meant[c] > 0 {
 			occurring++
-			s.MacroF1 += 2 * float64(hit[c]) / float64(said[c]+true_[c])
+			s.MacroF1 += 2 * float64(hit[c]) / float64(said[c]+meant[c])
 		}
 	}
 	s.MacroF1 /= float64(occurring)
