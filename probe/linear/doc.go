@@ -16,6 +16,6 @@
 // (a grid of C, shuffled labels, control tasks), Prepare once and Fit often: a
 // design of n samples then costs the same for any number of features.
 //
-// Everything is deterministic, runs on the caller's goroutine, and keeps no
+// Everything is deterministic, uses one core at a time, and keeps no
 // state, so that layers and folds can be fitted in parallel.
 package linear
