@@ -1,0 +1,185 @@
+package llamacpp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ccmed/ccmed/infer"
+	"github.com/hybridgroup/yzma/pkg/llama"
+)
+
+// coldest is the smallest temperature that is sampled at; below it the division
+// of the logits overflows single precision, so the greedy token is taken.
+const coldest = 1e-6
+
+// Chat generates an answer: greedily at temperature 0, else the most probable
+// tokens up to TopP in sum, at the temperature, drawn with the seed. Reasoning
+// does not count as part of MaxTokens but is limited to Params.ThinkTokens. A
+// lead-in is not part of the reply's text.
+func (e *Engine) Chat(ctx context.Context, p infer.Prompt, o infer.Params) (infer.Reply, error) {
+	if o.MaxTokens < 1 {
+		return infer.Reply{}, fmt.Errorf("llamacpp: max_tokens is %d, want at least 1", o.MaxTokens)
+	}
+	if o.Temperature < 0 || math.IsNaN(o.Temperature) || o.TopP < 0 || o.TopP > 1 || math.IsNaN(o.TopP) {
+		return infer.Reply{}, fmt.Errorf("llamacpp: temperature %v and top_p %v, want ≥ 0 and 0 to 1", o.Temperature, o.TopP)
+	}
+	rendered, err := e.Render(ctx, p)
+	if err != nil {
+		return infer.Reply{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.ready(o); err != nil {
+		return infer.Reply{}, err
+	}
+	prompt, err := e.fitting(rendered)
+	if err != nil {
+		return infer.Reply{}, err
+	}
+	keep, err := e.rewind(min(commonPrefix(e.resident, prompt), len(prompt)-1))
+	if err != nil {
+		return infer.Reply{}, err
+	}
+	reply := infer.Reply{Rendered: rendered, Usage: infer.Usage{
+		Prompt: len(prompt), Unique: len(prompt), Evaluated: len(prompt) - keep, Cached: keep}}
+	if err := e.pushFinite(ctx, prompt[keep:]); err != nil {
+		return infer.Reply{}, err
+	}
+	out, err := e.generate(ctx, o)
+	if err != nil {
+		return infer.Reply{}, err
+	}
+	reply.Text, reply.Thinking = out.split()
+	reply.Text, reply.Stop, reply.Usage.Generated = cutAt(reply.Text, o.Stop), out.stop, out.tokens
+	return reply, nil
+}
+
+// generated is what a model wrote: all of it, and without its control tokens.
+type generated struct {
+	all, plain []byte
+	tokens     int
+	stop       string
+}
+
+// thinking reports whether what was written so far is reasoning that goes on.
+func (g *generated) thinking() bool {
+	s := string(g.all)
+	if !infer.OpensThinking(s) {
+		return false
+	}
+	_, answer, closed := infer.SplitThinking(s)
+	return !closed || answer == s
+}
+
+// split returns the answer and the reasoning before it. Marks of reasoning may
+// be control tokens, which an answer without reasoning must not show.
+func (g *generated) split() (answer, thinking string) {
+	all := whole(g.all)
+	thinking, answer, complete := infer.SplitThinking(all)
+	if complete && answer == all {
+		return whole(g.plain), ""
+	}
+	return answer, thinking
+}
+
+// whole returns bytes as text, without a character that is cut off at the end.
+func whole(b []byte) string {
+	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
+		if tail := b[len(b)-i:]; utf8.RuneStart(tail[0]) {
+			if !utf8.FullRune(tail) {
+				b = b[:len(b)-i]
+			}
+			break
+		}
+	}
+	return strings.ToValidUTF8(string(b), "\uFFFD")
+}
+
+// cutAt cuts a text before the first of the stop strings in it.
+func cutAt(s string, stops []string) string {
+	end := len(s)
+	for _, stop := range stops {
+		if i := strings.Index(s, stop); stop != "" && i >= 0 {
+			end = min(end, i)
+		}
+	}
+	return s[:end]
+}
+
+// generate samples from the logits of the last evaluated token on.
+func (e *Engine) generate(ctx context.Context, o infer.Params) (*generated, error) {
+	chain := sampler(o)
+	defer llama.SamplerFree(chain)
+	think := o.ThinkTokens
+	if think <= 0 {
+		think = defaultThinkTokens
+	}
+	g := &generated{stop: "length"}
+	for left := o.MaxTokens; ; {
+		t := llama.SamplerSample(chain, e.llama, -1)
+		if llama.VocabIsEOG(e.handle, t) {
+			g.stop = "stop"
+			return g, nil
+		}
+		g.all = append(g.all, e.piece(t, true)...)
+		g.plain = append(g.plain, e.piece(t, false)...)
+		g.tokens++
+		if g.thinking() {
+			think--
+		} else {
+			left--
+			if answer, _ := g.split(); cutAt(answer, o.Stop) != answer {
+				g.stop = "stop"
+				return g, nil
+			}
+		}
+		if left == 0 || think == 0 || len(e.resident) >= e.numCtx {
+			return g, nil
+		}
+		if err := e.pushFinite(ctx, []llama.Token{t}); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// pushFinite evaluates tokens and checks that the last one's logits can be
+// sampled from: llama.cpp asserts it.
+func (e *Engine) pushFinite(ctx context.Context, tokens []llama.Token) error {
+	return e.push(ctx, tokens, []int{len(tokens) - 1}, func(_ int, logits []float32) error {
+		for _, x := range logits {
+			if x != x || x > math.MaxFloat32 {
+				return errors.Join(errors.New("llamacpp: "+ReasonNaN), e.forget())
+			}
+		}
+		return nil
+	})
+}
+
+// sampler returns the chain of llama.cpp's samplers, in its own order.
+func sampler(o infer.Params) llama.Sampler {
+	chain := llama.SamplerChainInit(llama.SamplerChainDefaultParams())
+	if o.Temperature < coldest {
+		llama.SamplerChainAdd(chain, llama.SamplerInitGreedy())
+		return chain
+	}
+	if o.TopP > 0 && o.TopP < 1 {
+		llama.SamplerChainAdd(chain, llama.SamplerInitTopP(float32(o.TopP), 1))
+	}
+	llama.SamplerChainAdd(chain, llama.SamplerInitTemp(float32(o.Temperature)))
+	llama.SamplerChainAdd(chain, llama.SamplerInitDist(seed32(o.Seed)))
+	return chain
+}
+
+// seed32 folds a seed to the 32 bits that llama.cpp takes, and keeps clear of the
+// one value that means "a random seed".
+func seed32(seed int64) uint32 {
+	s := uint32(seed) ^ uint32(seed>>32)
+	if s == llama.DefaultSeed {
+		s--
+	}
+	return s
+}

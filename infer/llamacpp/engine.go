@@ -1,0 +1,409 @@
+// Package llamacpp runs a GGUF model inside the process: llama.cpp's shared
+// libraries, called without cgo. It gives what no server does: every token's
+// exact probability, and prompts that share a prefix evaluated once.
+//
+//	dir, err := llamacpp.Install(ctx, llamacpp.CPU, os.Stderr) // once a machine
+//	e, err := llamacpp.Open(ctx, llamacpp.Options{ModelPath: "model.gguf", LibDir: dir, NumCtx: 2048, GPULayers: -1})
+//	defer e.Close()
+//	choices, err := e.Choose(ctx, prompts, infer.Digits(1, 6), infer.Params{})
+//
+// An Engine is one mutex around one llama.cpp context: it answers one request
+// after the other. Throughput over many conversations at once belongs to a
+// server (infer/ollama, infer/openai).
+//
+// llama.cpp reports most failures as errors, but an assertion that fails inside
+// it ends the process. What can be checked before is checked in Go: the
+// libraries' release and struct layouts, the file's format, the text's encoding,
+// the prompt's length. SelfCheck in a child process tries the rest.
+package llamacpp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/ccmed/ccmed/infer"
+	"github.com/hybridgroup/yzma/pkg/llama"
+)
+
+// Options say which model to open and how. Only ModelPath is required.
+type Options struct {
+	ModelPath string
+	Name      string // of the model, for reports; the file's name when empty
+	LibDir    string // of the shared libraries; Locate finds them when empty
+	NumCtx    int    // context length in tokens; 0 means 4,096, or the model's own where that is less
+	Batch     int    // most tokens between two looks at the context.Context; 0 means 512
+	UBatch    int    // tokens computed together; 0 means 512
+	GPULayers int    // layers kept on the GPU; 0 none, -1 all
+	Threads   int    // 0 means one for each core that computes well
+	Digest    string // of the file, where it is known already; saves hashing it
+	// Render renders chat messages, for example through the server that has the
+	// same model. nil means the file's own Jinja template.
+	Render       func(ctx context.Context, messages []infer.Message) (string, error)
+	TemplateHash string // identifies what Render does; the Jinja template's hash when empty
+}
+
+// Engine is an open model. It is safe for concurrent use and answers one request
+// at a time.
+type Engine struct {
+	opts     Options
+	onGPU    bool
+	template *chatTemplate
+	id       infer.Model
+
+	hashing sync.Mutex // guards id.Digest
+	mu      sync.Mutex // guards all below, and every call that reaches llama.cpp
+	model   llama.Model
+	vocabulary
+	llama    llama.Context
+	memory   llama.Memory
+	batch    llama.Batch
+	numCtx   int
+	texts    map[string][]llama.Token
+	resident []llama.Token // the tokens whose keys and values are in the cache, in order of position
+}
+
+var (
+	_ infer.Backend      = (*Engine)(nil)
+	_ infer.TokenCounter = (*Engine)(nil)
+)
+
+// maxOutputs is the most rows of logits from one call of llama_decode. llama.cpp
+// reserves memory for them: a vocabulary of 256,000 tokens takes 1 MB a row.
+const maxOutputs = 32
+
+// Open loads a model. The file must be a GGUF file; a missing one, like missing
+// libraries, is an *infer.MissingError.
+func Open(ctx context.Context, o Options) (*Engine, error) {
+	if o.Batch <= 0 {
+		o.Batch = 512
+	}
+	if o.UBatch <= 0 {
+		o.UBatch = 512
+	}
+	o.UBatch = min(o.UBatch, o.Batch)
+	if o.Name == "" {
+		o.Name = strings.TrimSuffix(filepath.Base(o.ModelPath), ".gguf")
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	params, info, err := loadParams(o.ModelPath, o.LibDir)
+	if err != nil {
+		return nil, err
+	}
+	params.NGpuLayers = int32(o.GPULayers)
+	model, v, err := loadModel(o.ModelPath, params)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{opts: o, onGPU: info.GPU && o.GPULayers != 0, model: model, vocabulary: v, batch: llama.BatchInit(int32(o.Batch), 0, 1)}
+	if err := e.start(); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
+}
+
+func (e *Engine) start() error {
+	if llama.ModelHasEncoder(e.model) || !llama.ModelHasDecoder(e.model) {
+		return fmt.Errorf("llamacpp: %s is not a decoder-only language model", e.opts.ModelPath)
+	}
+	train := int(llama.ModelNCtxTrain(e.model))
+	if e.opts.NumCtx <= 0 {
+		e.opts.NumCtx = 4096
+		if train > 0 {
+			e.opts.NumCtx = min(e.opts.NumCtx, train)
+		}
+	}
+	architecture, _ := llama.ModelMetaValStr(e.model, "general.architecture")
+	e.id = infer.Model{
+		Backend: "embedded", Name: e.opts.Name, Digest: e.opts.Digest, Path: e.opts.ModelPath,
+		Quantization: quantization(llama.FtypeName(llama.ModelFtype(e.model))),
+		Architecture: architecture, Family: architecture,
+		Parameters:   parameters(llama.ModelNParams(e.model)),
+		ContextTrain: train, TemplateHash: e.opts.TemplateHash, Server: "llama.cpp " + Release,
+	}
+	if e.opts.Render == nil {
+		source := llama.ModelChatTemplate(e.model, "")
+		t, err := newChatTemplate(source, e.text(e.bos), e.text(llama.VocabEOS(e.handle)))
+		if err != nil {
+			return err
+		}
+		e.template = t
+		if e.id.TemplateHash == "" {
+			e.id.TemplateHash = t.hash
+		}
+	}
+	return e.resize(e.opts.NumCtx)
+}
+
+// quantization writes llama.cpp's "Q4_K - Medium" as everyone else does: Q4_K_M.
+func quantization(name string) string {
+	return strings.NewReplacer(" - Small", "_S", " - Medium", "_M", " - Large", "_L").Replace(name)
+}
+
+// parameters writes a number of weights as "135M" or "9.2B".
+func parameters(n uint64) string {
+	if n >= 1e9 {
+		return fmt.Sprintf("%.1fB", float64(n)/1e9)
+	}
+	return fmt.Sprintf("%.0fM", float64(n)/1e6)
+}
+
+// contextParams are the parameters of a context of n tokens. Sliding-window
+// layers keep the whole window (SwaFull), so that a path can be cut back.
+//
+// On the CPU flash attention is off: its kernels for fewer and for more than 64
+// rows round differently, and quantised models blow that up, so that cutting a
+// prompt into other batches moved probabilities by up to 0.07 (SmolLM2-135M
+// Q4_1). Without it, which costs a fifth of the speed, they are equal to the bit.
+// On a GPU the kernels depend on the batch's size anyway.
+func (e *Engine) contextParams(n int) llama.ContextParams {
+	p := llama.ContextDefaultParams()
+	p.NCtx, p.NBatch, p.NUbatch, p.NSeqMax = uint32(n), uint32(e.opts.Batch), uint32(e.opts.UBatch), 1
+	p.NOutputsMax, p.NOutputsMaxPerSeq = maxOutputs, maxOutputs
+	p.FlashAttentionType = llama.FlashAttentionTypeAuto
+	if !e.onGPU {
+		p.FlashAttentionType = llama.FlashAttentionTypeDisabled
+		p.OpOffload, p.Offload_kqv = 0, 0
+	}
+	p.SwaFull, p.NoPerf = 1, 1
+	if e.opts.Threads > 0 {
+		p.NThreads, p.NThreadsBatch = int32(e.opts.Threads), int32(e.opts.Threads)
+	}
+	return p
+}
+
+// resize makes the context n tokens long. A context of another length is
+// replaced, and its cache lost.
+func (e *Engine) resize(n int) error {
+	if n == e.numCtx && e.llama != 0 {
+		return nil
+	}
+	if e.llama != 0 {
+		if err := llama.Free(e.llama); err != nil {
+			return fmt.Errorf("llamacpp: freeing the context: %w", err)
+		}
+	}
+	e.llama, e.memory, e.numCtx, e.resident = 0, 0, 0, nil
+	takeComplaints()
+	c, err := llama.InitFromModel(e.model, e.contextParams(n))
+	if err != nil {
+		return fmt.Errorf("llamacpp: no context of %d tokens for %s%s; lower --num-ctx or --gpu-layers", n, e.opts.Name, takeComplaints())
+	}
+	m, err := llama.GetMemory(c)
+	if err != nil || m == 0 {
+		return errors.Join(fmt.Errorf("llamacpp: %s keeps no cache, so it cannot generate", e.opts.Name), err, llama.Free(c))
+	}
+	e.llama, e.memory, e.numCtx = c, m, n
+	return nil
+}
+
+// ready is called with the mutex held, before anything is evaluated.
+func (e *Engine) ready(o infer.Params) error {
+	if e.model == 0 {
+		return ErrClosed
+	}
+	if o.NumCtx > 0 {
+		return e.resize(o.NumCtx)
+	}
+	return e.resize(e.opts.NumCtx)
+}
+
+// rewind cuts the cached path back to its first keep tokens and returns how many
+// are left: none where the model cannot forget a part (recurrent models).
+func (e *Engine) rewind(keep int) (int, error) {
+	if keep >= len(e.resident) {
+		return len(e.resident), nil
+	}
+	if keep > 0 {
+		ok, err := llama.MemorySeqRm(e.memory, 0, llama.Pos(keep), -1)
+		if err != nil {
+			return 0, fmt.Errorf("llamacpp: cutting the cache back: %w", err)
+		}
+		if ok {
+			e.resident = e.resident[:keep]
+			return keep, nil
+		}
+	}
+	return 0, e.forget()
+}
+
+// forget empties the cache.
+func (e *Engine) forget() error {
+	e.resident = e.resident[:0]
+	if err := llama.MemoryClear(e.memory, true); err != nil {
+		return fmt.Errorf("llamacpp: clearing the cache: %w", err)
+	}
+	return nil
+}
+
+// push evaluates tokens at the end of the cached path. At the indices of tokens
+// in want, ascending, it calls row with the index and the logits of the token
+// that follows; they are valid during the call only.
+func (e *Engine) push(ctx context.Context, tokens []llama.Token, want []int, row func(i int, logits []float32) error) error {
+	for done := 0; done < len(tokens); {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := e.batch.Clear(); err != nil {
+			return fmt.Errorf("llamacpp: filling a batch: %w", err)
+		}
+		var outputs []int
+		n := 0
+		for ; done+n < len(tokens) && n < e.opts.Batch && len(outputs) < maxOutputs; n++ {
+			output := len(want) > len(outputs) && want[len(outputs)] == done+n
+			if output {
+				outputs = append(outputs, done+n)
+			}
+			if err := e.batch.Add(tokens[done+n], llama.Pos(len(e.resident)+n), []llama.SeqId{0}, output); err != nil {
+				return fmt.Errorf("llamacpp: filling a batch: %w", err)
+			}
+		}
+		if err := e.decode(); err != nil {
+			return errors.Join(err, e.forget())
+		}
+		e.resident = append(e.resident, tokens[done:done+n]...)
+		for _, i := range outputs {
+			logits, err := llama.GetLogitsIth(e.llama, int32(i-done), e.size)
+			if err != nil || logits == nil {
+				return errors.Join(fmt.Errorf("llamacpp: no logits for position %d", len(e.resident)-n+i-done), err, e.forget())
+			}
+			if err := row(i, logits); err != nil {
+				return err
+			}
+		}
+		want = want[len(outputs):]
+		done += n
+	}
+	return nil
+}
+
+// decode evaluates the batch. The codes are those of llama_decode in llama.h.
+func (e *Engine) decode() error {
+	takeComplaints()
+	code, err := llama.Decode(e.llama, e.batch)
+	runtime.KeepAlive(e)
+	switch {
+	case err != nil:
+		return fmt.Errorf("llamacpp: evaluating %d tokens: %w", e.batch.NTokens, err)
+	case code == 0:
+		return nil
+	case code == 1:
+		return fmt.Errorf("llamacpp: no room in the cache for %d tokens after %d; raise --num-ctx", e.batch.NTokens, len(e.resident))
+	}
+	return fmt.Errorf("llamacpp: evaluating %d tokens failed with code %d%s; is there enough memory? lower --gpu-layers or --num-ctx",
+		e.batch.NTokens, code, takeComplaints())
+}
+
+// Model identifies the file. Its first call may hash the file; the result is
+// remembered in the cache folder.
+func (e *Engine) Model(ctx context.Context) (infer.Model, error) {
+	e.hashing.Lock()
+	defer e.hashing.Unlock()
+	if e.id.Digest == "" {
+		d, err := fileDigest(ctx, e.opts.ModelPath)
+		if err != nil {
+			return infer.Model{}, err
+		}
+		e.id.Digest = d
+	}
+	return e.id, nil
+}
+
+// Render returns the prompt as the model reads it, its lead-in included. A
+// beginning-of-sequence token that the template does not write is not shown.
+func (e *Engine) Render(ctx context.Context, p infer.Prompt) (string, error) {
+	switch {
+	case p.Raw != "" && (len(p.Messages) > 0 || p.LeadIn != ""):
+		return "", errors.New("llamacpp: a raw prompt takes no messages and no lead-in")
+	case p.Raw != "":
+		return p.Raw, nil
+	case len(p.Messages) == 0:
+		return "", errors.New("llamacpp: the prompt is empty")
+	}
+	render := e.opts.Render
+	if render == nil {
+		render = func(_ context.Context, ms []infer.Message) (string, error) { return e.template.render(ms) }
+	}
+	s, err := render(ctx, p.Messages)
+	if err != nil {
+		return "", err
+	}
+	return s + p.LeadIn, nil
+}
+
+// Tokenize returns the token ids of a text, special tokens recognised. It adds
+// no beginning-of-sequence token.
+func (e *Engine) Tokenize(text string) ([]int32, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.model == 0 {
+		return nil, ErrClosed
+	}
+	ts, err := e.tokens(text)
+	return ids(ts), err
+}
+
+// PromptTokens returns the token ids of a rendered prompt as Chat and Choose
+// evaluate them: with one beginning-of-sequence token where the model wants one.
+func (e *Engine) PromptTokens(rendered string) ([]int32, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.model == 0 {
+		return nil, ErrClosed
+	}
+	ts, err := e.promptTokens(rendered)
+	return ids(ts), err
+}
+
+// CountTokens returns the number of tokens that PromptTokens gives.
+func (e *Engine) CountTokens(ctx context.Context, rendered string) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	ts, err := e.PromptTokens(rendered)
+	return len(ts), err
+}
+
+// fitting returns the prompt's tokens, or an *infer.ContextError when they leave
+// no room for an answer.
+func (e *Engine) fitting(rendered string) ([]llama.Token, error) {
+	ts, err := e.promptTokens(rendered)
+	if err != nil {
+		return nil, err
+	}
+	if len(ts) == 0 {
+		return nil, errors.New("llamacpp: the prompt has no tokens")
+	}
+	if need := len(ts) + 1; need > e.numCtx {
+		return nil, &infer.ContextError{Need: need, Have: e.numCtx}
+	}
+	return ts, nil
+}
+
+// Embed returns infer.ErrUnsupported: sentence embeddings come from a model made
+// for them.
+func (e *Engine) Embed(context.Context, []string) ([][]float32, error) {
+	return nil, infer.ErrUnsupported
+}
+
+// Close frees the model.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.model == 0 {
+		return nil
+	}
+	errs := []error{llama.BatchFree(e.batch)}
+	if e.llama != 0 {
+		errs = append(errs, llama.Free(e.llama))
+	}
+	errs = append(errs, llama.ModelFree(e.model))
+	e.model, e.llama, e.memory = 0, 0, 0
+	return errors.Join(errs...)
+}

@@ -1,0 +1,48 @@
+package llamacpp
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/ccmed/ccmed/infer"
+)
+
+// need returns the path of the test model (SmolLM2-135M-Instruct, Q4_1), and
+// skips the test where the model or the engine is absent; with CCMED_REQUIRE=1
+// it fails instead.
+func need(t testing.TB) string {
+	t.Helper()
+	absent := t.Skipf
+	if os.Getenv("CCMED_REQUIRE") == "1" {
+		absent = t.Fatalf
+	}
+	path := os.Getenv("CCMED_TEST_MODEL")
+	if path == "" {
+		absent("CCMED_TEST_MODEL does not name SmolLM2-135M-Instruct.Q4_1.gguf: tests with a model do not run")
+	}
+	if _, err := Locate(); err != nil {
+		var missing *infer.MissingError
+		if errors.As(err, &missing) {
+			absent("%v", err)
+		}
+		t.Fatal(err)
+	}
+	return path
+}
+
+// open opens the test model with a context of numCtx tokens on the CPU.
+func open(t testing.TB, numCtx int) *Engine {
+	t.Helper()
+	e, err := Open(context.Background(), Options{ModelPath: need(t), NumCtx: numCtx})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}

@@ -1,0 +1,177 @@
+package llamacpp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/ccmed/ccmed/infer"
+	"github.com/hybridgroup/yzma/pkg/llama"
+)
+
+// ErrClosed is returned by an Engine or Vocab that has been closed.
+var ErrClosed = errors.New("llamacpp: closed")
+
+// Vocab is a model file's tokeniser without its weights. It counts the tokens of
+// prompts that go to a server which has the same file. It is safe for
+// concurrent use.
+type Vocab struct {
+	mu    sync.Mutex
+	model llama.Model // 0 after Close
+	vocabulary
+}
+
+var _ infer.TokenCounter = (*Vocab)(nil)
+
+// OpenVocab reads the vocabulary of a GGUF file with the libraries in libDir, or
+// those that Locate finds when libDir is empty.
+func OpenVocab(ctx context.Context, path, libDir string) (*Vocab, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	params, _, err := loadParams(path, libDir)
+	if err != nil {
+		return nil, err
+	}
+	params.VocabOnly = 1
+	model, v, err := loadModel(path, params)
+	if err != nil {
+		return nil, err
+	}
+	return &Vocab{model: model, vocabulary: v}, nil
+}
+
+// Tokenize returns the token ids of a rendered prompt, special tokens
+// recognised, with the model's beginning-of-sequence token in front where the
+// model wants one and the text does not bring it.
+func (v *Vocab) Tokenize(rendered string) ([]int32, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.model == 0 {
+		return nil, ErrClosed
+	}
+	tokens, err := v.promptTokens(rendered)
+	return ids(tokens), err
+}
+
+// CountTokens returns the number of tokens that Tokenize gives.
+func (v *Vocab) CountTokens(ctx context.Context, rendered string) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	tokens, err := v.Tokenize(rendered)
+	return len(tokens), err
+}
+
+// Close frees the vocabulary.
+func (v *Vocab) Close() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.model == 0 {
+		return nil
+	}
+	model := v.model
+	v.model = 0
+	return llama.ModelFree(model)
+}
+
+// loadParams checks the file and loads the library, so that llama.cpp is asked
+// about nothing else than a GGUF file.
+func loadParams(path, libDir string) (llama.ModelParams, Info, error) {
+	if err := checkGGUF(path); err != nil {
+		return llama.ModelParams{}, Info{}, err
+	}
+	info, err := Load(libDir)
+	if err != nil {
+		return llama.ModelParams{}, Info{}, err
+	}
+	return llama.ModelDefaultParams(), info, nil
+}
+
+func loadModel(path string, params llama.ModelParams) (llama.Model, vocabulary, error) {
+	takeComplaints()
+	model, err := llama.ModelLoadFromFile(path, params)
+	if err != nil {
+		return 0, vocabulary{}, fmt.Errorf("llamacpp: llama.cpp cannot load %s%s; the file may be incomplete, or of a kind that %s does not know",
+			path, takeComplaints(), Release)
+	}
+	h := llama.ModelGetVocab(model)
+	if llama.GetVocabType(h) == llama.VocabTypeNone {
+		return 0, vocabulary{}, errors.Join(fmt.Errorf("llamacpp: %s has no vocabulary", path), llama.ModelFree(model))
+	}
+	return model, vocabulary{handle: h, size: int(llama.VocabNTokens(h)), bos: llama.VocabBOS(h), addBOS: llama.VocabGetAddBOS(h)}, nil
+}
+
+// vocabulary reads llama.cpp's tokeniser. Its methods must not run after the
+// model is freed.
+type vocabulary struct {
+	handle llama.Vocab
+	size   int // tokens
+	bos    llama.Token
+	addBOS bool
+}
+
+// tokens tokenises a text as it is, special tokens recognised.
+func (v vocabulary) tokens(text string) ([]llama.Token, error) {
+	// llama.cpp takes a NUL for the end and throws on bytes that are not UTF-8.
+	if i := strings.IndexByte(text, 0); i >= 0 {
+		return nil, fmt.Errorf("llamacpp: the text has a NUL character at byte %d", i)
+	}
+	if !utf8.ValidString(text) {
+		return nil, errors.New("llamacpp: the text is not valid UTF-8")
+	}
+	return llama.Tokenize(v.handle, text, false, true), nil
+}
+
+// promptTokens tokenises a rendered prompt: exactly one beginning-of-sequence
+// token where the model wants one, whether or not the template wrote it.
+func (v vocabulary) promptTokens(rendered string) ([]llama.Token, error) {
+	ts, err := v.tokens(rendered)
+	if err == nil && v.addBOS && v.bos != llama.TokenNull && (len(ts) == 0 || ts[0] != v.bos) {
+		ts = append([]llama.Token{v.bos}, ts...)
+	}
+	return ts, err
+}
+
+// piece returns the bytes of a token's text. Control tokens (<|im_end|>) have a
+// text only when special is true.
+func (v vocabulary) piece(t llama.Token, special bool) []byte {
+	buf := make([]byte, 64)
+	n := llama.TokenToPiece(v.handle, t, buf, 0, special)
+	if n < 0 { // the needed size
+		buf = make([]byte, -n)
+		n = llama.TokenToPiece(v.handle, t, buf, 0, special)
+	}
+	return buf[:max(0, n)]
+}
+
+// text returns a token's text with control tokens shown, or "" for no token.
+func (v vocabulary) text(t llama.Token) string {
+	if t == llama.TokenNull {
+		return ""
+	}
+	return string(v.piece(t, true))
+}
+
+// withText maps the text of every token that is not a control token to the
+// tokens that have it: byte-fallback vocabularies have some texts twice.
+func (v vocabulary) withText() map[string][]llama.Token {
+	m := make(map[string][]llama.Token, v.size)
+	for t := range llama.Token(v.size) {
+		if p := v.piece(t, false); len(p) > 0 {
+			m[string(p)] = append(m[string(p)], t)
+		}
+	}
+	return m
+}
+
+func ids(tokens []llama.Token) []int32 {
+	out := make([]int32, len(tokens))
+	for i, t := range tokens {
+		out[i] = int32(t)
+	}
+	return out
+}
