@@ -40,7 +40,7 @@ func (e *Engine) Chat(ctx context.Context, p infer.Prompt, o infer.Params) (infe
 	if err != nil {
 		return infer.Reply{}, err
 	}
-	keep, err := e.rewind(min(commonPrefix(e.resident, prompt), len(prompt)-1))
+	keep, err := e.resume(prompt, len(prompt))
 	if err != nil {
 		return infer.Reply{}, err
 	}

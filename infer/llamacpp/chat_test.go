@@ -32,7 +32,7 @@ func TestChatAgreesWithChoose(t *testing.T) {
 		if top := cs[0].Top[0].Token; r.Text != top {
 			t.Errorf("greedy token %q, most probable %q", r.Text, top)
 		}
-		if r.Usage.Generated != 1 || r.Stop != "length" || r.Usage.Evaluated != 1 || r.Usage.Cached != r.Usage.Prompt-1 {
+		if r.Usage.Generated != 1 || r.Stop != "length" || r.Usage.Evaluated != fewestRows || r.Usage.Cached != r.Usage.Prompt-fewestRows {
 			t.Errorf("one token after the same prompt: %+v, stopped by %q", r.Usage, r.Stop)
 		}
 		if r.Rendered != cs[0].Rendered || r.Rendered == "" {

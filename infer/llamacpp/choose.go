@@ -25,8 +25,9 @@ const defaultThinkTokens = 1024
 const topCount = 20
 
 // Choose gives the exact probability of each answer over the whole vocabulary,
-// so that Bound equals P. Each node of the prompts' token tree is evaluated once;
-// what the previous call left in the cache is used too. An answer needs a variant
+// so that Bound equals P. Each node of the prompts' token tree is evaluated once
+// (the last shared one again for a prompt that adds a single token); what the
+// previous call left in the cache is used too. An answer needs a variant
 // that is one token of the model's vocabulary. Where the most probable token
 // opens reasoning, the reasoning is generated (greedily, at most
 // Params.ThinkTokens) and the answer chosen after it.
@@ -106,7 +107,7 @@ func (e *Engine) chooseTree(ctx context.Context, seqs [][]llama.Token, answers [
 		order = order[n:]
 
 		longest := seqs[chain[n-1]]
-		keep, err := e.rewind(min(commonPrefix(e.resident, longest), len(seqs[chain[0]])-1))
+		keep, err := e.resume(longest, len(seqs[chain[0]]))
 		if err != nil {
 			return nil, err
 		}
@@ -235,7 +236,7 @@ func (e *Engine) chooseAfterThinking(ctx context.Context, seq []llama.Token, ans
 			return nil
 		})
 	}
-	keep, err := e.rewind(min(commonPrefix(e.resident, seq), len(seq)-1))
+	keep, err := e.resume(seq, len(seq))
 	if err != nil {
 		return err
 	}

@@ -82,6 +82,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	if o.Batch <= 0 {
 		o.Batch = 512
 	}
+	o.Batch = max(o.Batch, 2*fewestRows)
 	if o.UBatch <= 0 {
 		o.UBatch = 512
 	}
@@ -160,7 +161,7 @@ func parameters(n uint64) string {
 // On the CPU flash attention is off: its kernels for fewer and for more than 64
 // rows round differently, and quantised models blow that up, so that cutting a
 // prompt into other batches moved probabilities by up to 0.07 (SmolLM2-135M
-// Q4_1). Without it, which costs a fifth of the speed, they are equal to the bit.
+// Q4_1). Without it, which costs a fifth of the speed, they are equal to the bit (see fewestRows).
 // On a GPU the kernels depend on the batch's size anyway.
 func (e *Engine) contextParams(n int) llama.ContextParams {
 	p := llama.ContextDefaultParams()
@@ -214,6 +215,19 @@ func (e *Engine) ready(o infer.Params) error {
 	return e.resize(e.opts.NumCtx)
 }
 
+// fewestRows is the fewest tokens of a prompt that are evaluated together. A
+// single row goes through other kernels than two or more, which round otherwise:
+// a prompt whose last token alone was missing from the cache would get other
+// numbers than the same prompt from the start.
+const fewestRows = 2
+
+// resume cuts the cached path back to where the evaluation of prompt goes on so
+// that the logits after its token first-1 and later ones can be had, and returns
+// how many tokens are kept.
+func (e *Engine) resume(prompt []llama.Token, first int) (int, error) {
+	return e.rewind(max(0, min(commonPrefix(e.resident, prompt), first-fewestRows)))
+}
+
 // rewind cuts the cached path back to its first keep tokens and returns how many
 // are left: none where the model cannot forget a part (recurrent models).
 func (e *Engine) rewind(keep int) (int, error) {
@@ -255,7 +269,11 @@ func (e *Engine) push(ctx context.Context, tokens []llama.Token, want []int, row
 		}
 		var outputs []int
 		n := 0
-		for ; done+n < len(tokens) && n < e.opts.Batch && len(outputs) < maxOutputs; n++ {
+		most := min(e.opts.Batch, len(tokens)-done)
+		if left := len(tokens) - done - most; left > 0 && left < fewestRows {
+			most -= fewestRows - left
+		}
+		for ; n < most && len(outputs) < maxOutputs; n++ {
 			output := len(want) > len(outputs) && want[len(outputs)] == done+n
 			if output {
 				outputs = append(outputs, done+n)
