@@ -357,7 +357,7 @@ func TestDepthFirst(t *testing.T) {
 }
 
 func BenchmarkChooseStream(b *testing.B) {
-	e := open(b, 1024)
+	e := openThreads(b, 1024, 0)
 	ps, as := streamPrompts(), infer.Words("yes", "no")
 	tokens := 0
 	for b.Loop() {

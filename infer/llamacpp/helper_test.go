@@ -32,10 +32,14 @@ func need(t testing.TB) string {
 	return path
 }
 
-// open opens the test model with a context of numCtx tokens on the CPU.
-func open(t testing.TB, numCtx int) *Engine {
+// open opens the test model with a context of numCtx tokens on the CPU, and with
+// one thread: llama.cpp's threads wait for each other by spinning, which takes
+// ten times as long when the tests of other packages keep the cores busy.
+func open(t testing.TB, numCtx int) *Engine { return openThreads(t, numCtx, 1) }
+
+func openThreads(t testing.TB, numCtx, threads int) *Engine {
 	t.Helper()
-	e, err := Open(context.Background(), Options{ModelPath: need(t), NumCtx: numCtx})
+	e, err := Open(context.Background(), Options{ModelPath: need(t), NumCtx: numCtx, Threads: threads})
 	if err != nil {
 		t.Fatal(err)
 	}
