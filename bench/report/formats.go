@@ -1,0 +1,143 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// MarshalJSON gives a number where the cell has one, null where that is not
+// finite, and else its text.
+func (c Cell) MarshalJSON() ([]byte, error) {
+	switch {
+	case c.infinite:
+		return []byte("null"), nil
+	case c.number != nil:
+		return json.Marshal(c.number)
+	}
+	return marshal(c.text)
+}
+
+// MarshalJSON gives empty lists, not null, where there are no columns or rows.
+func (t Table) MarshalJSON() ([]byte, error) {
+	type plain Table
+	p := plain(t)
+	if p.Columns == nil {
+		p.Columns = []Column{}
+	}
+	if p.Rows == nil {
+		p.Rows = [][]Cell{}
+	}
+	return marshal(p)
+}
+
+// marshal is json.Marshal without its escapes for HTML: "<0.001" stays readable.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return b.Bytes(), err
+}
+
+func encode(sections []Section) (string, error) {
+	if sections == nil {
+		sections = []Section{}
+	}
+	plain, err := marshal(map[string][]Section{"sections": sections})
+	if err != nil {
+		return "", fmt.Errorf("encode the report: %w", err)
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, plain, "", "  "); err != nil {
+		return "", fmt.Errorf("indent the report: %w", err)
+	}
+	// encoding/json leaves DEL and the C1 controls as they are, and a terminal
+	// may obey them.
+	var out strings.Builder
+	for _, r := range b.String() {
+		if r >= 0x7f && r <= 0x9f {
+			fmt.Fprintf(&out, `\u%04x`, r)
+		} else {
+			out.WriteRune(r)
+		}
+	}
+	return out.String(), nil
+}
+
+func markdown(sections []Section) string {
+	var blocks []string
+	add := func(b string) { blocks = append(blocks, b) }
+	notes := func(ns []string) {
+		var items []string
+		for _, n := range ns {
+			items = append(items, "- "+inline(n))
+		}
+		if len(items) > 0 {
+			add(strings.Join(items, "\n"))
+		}
+	}
+	for _, s := range sections {
+		if s.Title != "" {
+			add("## " + inline(s.Title))
+		}
+		if s.Text != "" {
+			fence := "```"
+			for strings.Contains(s.Text, fence) {
+				fence += "`"
+			}
+			add(fence + "text\n" + strings.TrimRight(visible(s.Text), "\n") + "\n" + fence)
+		}
+		for _, t := range s.Tables {
+			if t.Title != "" {
+				add("### " + inline(t.Title))
+			}
+			if len(t.Columns) > 0 {
+				add(markdownTable(t))
+			}
+			notes(t.Notes)
+		}
+		notes(s.Notes)
+	}
+	if len(blocks) == 0 {
+		return ""
+	}
+	return strings.Join(blocks, "\n\n") + "\n"
+}
+
+func markdownTable(t Table) string {
+	var b strings.Builder
+	for _, c := range t.Columns {
+		b.WriteString("| " + inline(c.Name) + " ")
+	}
+	b.WriteString("|\n")
+	for _, c := range t.Columns {
+		if c.Align == Right {
+			b.WriteString("| ---: ")
+		} else {
+			b.WriteString("| --- ")
+		}
+	}
+	b.WriteString("|")
+	for _, r := range t.Rows {
+		b.WriteString("\n")
+		for i := range t.Columns {
+			text := ""
+			if i < len(r) {
+				text = r[i].text
+			}
+			b.WriteString("| " + inline(text) + " ")
+		}
+		b.WriteString("|")
+	}
+	return b.String()
+}
+
+// A bracket is only escaped where it could end a link's text, so that intervals
+// stay readable in the source.
+var marks = strings.NewReplacer("](", `\](`, "][", `\][`, "]:", `\]:`, `\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "<", `\<`, ">", `\>`,
+	"|", `\|`, "&", `\&`, "~", `\~`, "#", `\#`, "$", `\$`)
+
+// inline returns s for one line of Markdown, without any meaning of its own.
+func inline(s string) string { return marks.Replace(strings.Join(strings.Fields(visible(s)), " ")) }
