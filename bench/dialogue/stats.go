@@ -10,8 +10,8 @@ import (
 
 // Summary counts what a set of dialogues holds.
 type Summary struct {
-	N            int
-	Stages       map[string]int // dialogues by the name of the conflict stage
+	N      int
+	Stages map[string]int // dialogues by the name of the conflict stage
 	ConflictTurns,
 	LastTurns map[int]int // dialogues by turn
 	UsableMediations int
