@@ -63,7 +63,7 @@ func AUC(pre float64, tInt, last int, points []Point) (float64, error) {
 	area := tau(first.Turn)*(first.Position-pre) + (1-tau(end.Turn))*(end.Position-pre)
 	for i := 1; i < len(ps); i++ {
 		a, b := ps[i-1], ps[i]
-		area += (tau(b.Turn) - tau(a.Turn)) * ((a.Position-pre)+(b.Position-pre)) / 2
+		area += (tau(b.Turn) - tau(a.Turn)) * ((a.Position - pre) + (b.Position - pre)) / 2
 	}
 	return area, nil
 }

@@ -74,7 +74,7 @@ func (d Distribution) Validate() error {
 }
 
 // Normalise returns d divided by its sum. ok is false, and d unchanged, when d
-// holds a negative or not finite value or only zeros.
+// holds a negative or not finite value, or when its sum is zero or not finite.
 func (d Distribution) Normalise() (n Distribution, ok bool) {
 	sum := 0.0
 	for _, p := range d {

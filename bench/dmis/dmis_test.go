@@ -2,6 +2,7 @@ package dmis_test
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -42,8 +43,8 @@ type reference struct {
 		TInt       int        `json:"intervention_turn"`
 		Last       int        `json:"last_turn"`
 		Trajectory [][2]int   `json:"trajectory"`
-		Paige      float64    `json:"auc_paige"`
-		Index      float64    `json:"auc_index"`
+		Paige      *float64   `json:"auc_paige"` // null where there is no label
+		Index      *float64   `json:"auc_index"`
 	} `json:"trajectories"`
 	Logprobs []struct {
 		Top []struct {
@@ -92,12 +93,18 @@ func TestReferenceTrajectories(t *testing.T) {
 		for i, p := range c.Trajectory {
 			stages[i] = dmis.StageAt{Turn: p[0], Stage: dmis.Stage(p[1])}
 		}
-		for scale, want := range map[dmis.Scale]float64{dmis.Paige: c.Paige, dmis.Index: c.Index} {
+		for scale, want := range map[dmis.Scale]*float64{dmis.Paige: c.Paige, dmis.Index: c.Index} {
 			got, err := dmis.StageAUC(c.Pre, c.TInt, c.Last, stages, scale)
+			if want == nil {
+				if !errors.Is(err, dmis.ErrNoTurn) {
+					t.Errorf("AUC without a label = %v, %v, want ErrNoTurn", got, err)
+				}
+				continue
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			near(t, "AUC on "+scale.String(), got, want)
+			near(t, "AUC on "+scale.String(), got, *want)
 		}
 	}
 }
@@ -160,9 +167,9 @@ func TestValidate(t *testing.T) {
 	}{
 		"point mass":         {dmis.Distribution{0, 0, 1}, ""},
 		"rounding":           {dmis.Distribution{0.5, 0.5 + 1e-7}, ""},
-		"sum too small":      {dmis.Distribution{0.5, 0.4}, "sum to 0.9"},
-		"beyond rounding":    {dmis.Distribution{0.5, 0.5 + 2e-6}, "sum to 1.000002"},
-		"all zero":           {dmis.Distribution{}, "sum to 0"},
+		"sum too small":      {dmis.Distribution{0.5, 0.4}, "add up to 0.9"},
+		"beyond rounding":    {dmis.Distribution{0.5, 0.5 + 2e-6}, "add up to 1.000"},
+		"all zero":           {dmis.Distribution{}, "add up to 0"},
 		"negative":           {dmis.Distribution{-0.5, 1.5}, "Denial is -0.5"},
 		"not a number":       {dmis.Distribution{0, math.NaN()}, "Defense is NaN"},
 		"infinite":           {dmis.Distribution{0, 0, math.Inf(1)}, "Minimization is +Inf"},
@@ -180,12 +187,8 @@ func TestNormalise(t *testing.T) {
 	if !ok || got != (dmis.Distribution{0.25, 0.75}) {
 		t.Errorf("Normalise = %v, %v", got, ok)
 	}
-	huge, ok := dmis.Distribution{math.MaxFloat64, math.MaxFloat64}.Normalise()
-	if !ok || huge != (dmis.Distribution{0.5, 0.5}) {
-		t.Errorf("Normalise of huge entries = %v, %v", huge, ok)
-	}
 	for name, d := range map[string]dmis.Distribution{
-		"zero": {}, "negative": {-1, 2}, "not a number": {math.NaN(), 1}, "infinite": {math.Inf(1)},
+		"zero": {}, "negative": {-1, 2}, "not a number": {math.NaN(), 1}, "infinite": {math.Inf(1)}, "sum not finite": {math.MaxFloat64, math.MaxFloat64},
 	} {
 		if _, ok := d.Normalise(); ok {
 			t.Errorf("%s is normalised", name)
@@ -335,11 +338,11 @@ func TestAUCErrors(t *testing.T) {
 		points     []dmis.Point
 		says       string
 	}{
-		"no point":                {4, 8, nil, "no label after the intervention (turns 5 to 8)"},
-		"nothing follows":         {8, 8, nil, "ends at turn 8"},
-		"before the intervention": {4, 8, []dmis.Point{{4, 1}}, "turn 4; the turns after the intervention are 5 to 8"},
+		"no point":                {4, 8, nil, "no labelled turn after the intervention"},
+		"nothing follows":         {8, 8, nil, "turn 8 of 8"},
+		"before the intervention": {4, 8, []dmis.Point{{4, 1}}, "turn 4, outside of 5..8"},
 		"after the end":           {4, 8, []dmis.Point{{9, 1}}, "turn 9"},
-		"twice":                   {4, 8, []dmis.Point{{5, 1}, {6, 1}, {5, 2}}, "two labels stand at turn 5"},
+		"twice":                   {4, 8, []dmis.Point{{5, 1}, {6, 1}, {5, 2}}, "two trajectory points lie at turn 5"},
 		"not finite":              {4, 8, []dmis.Point{{5, math.NaN()}}, "turn 5 is NaN"},
 	} {
 		if v, err := dmis.AUC(0, c.tInt, c.last, c.points); err == nil || !strings.Contains(err.Error(), c.says) {

@@ -37,8 +37,10 @@ func FromProbabilities(p [NumStages]float64, minMass float64) Label {
 	l.Mass = min(1, l.Mass)
 	d, ok := Distribution(p).Normalise()
 	switch {
-	case !ok:
+	case len(l.Missing) == NumStages:
 		l.Unscored = NoDigit
+	case !ok:
+		l.Unscored = fmt.Sprintf("the stage digits' probabilities %v have no finite sum", p)
 	case l.Mass < minMass:
 		l.Unscored = fmt.Sprintf("the stage digits have a probability of %.3f together, less than %g", l.Mass, minMass)
 	default:

@@ -19,11 +19,11 @@ func TestFromProbabilities(t *testing.T) {
 	}{
 		"renormalised":            {p: [6]float64{0, 0.1, 0.3}, dist: dmis.Distribution{0, 0.25, 0.75}, mass: 0.4, missing: []int{1, 4, 5, 6}},
 		"mass at the bound":       {p: [6]float64{0.05}, dist: dmis.Distribution{1}, mass: 0.05, missing: []int{2, 3, 4, 5, 6}},
-		"mass under the bound":    {p: [6]float64{0.02, 0.02}, mass: 0.04, missing: []int{3, 4, 5, 6}, says: "the digits got 0.04 of the probability, less than 0.05"},
-		"no digit":                {missing: []int{1, 2, 3, 4, 5, 6}, says: "no digit"},
+		"mass under the bound":    {p: [6]float64{0.02, 0.02}, mass: 0.04, missing: []int{3, 4, 5, 6}, says: "probability of 0.040 together, less than 0.05"},
+		"no digit":                {missing: []int{1, 2, 3, 4, 5, 6}, says: dmis.NoDigit},
 		"negative":                {p: [6]float64{1, -0.1}, says: "digit 2 is -0.1"},
 		"not a number":            {p: [6]float64{math.NaN()}, says: "digit 1 is NaN"},
-		"sum beyond the numbers":  {p: [6]float64{math.MaxFloat64, math.MaxFloat64}, says: "not finite"},
+		"sum beyond the numbers":  {p: [6]float64{math.MaxFloat64, math.MaxFloat64}, mass: 1, missing: []int{3, 4, 5, 6}, says: "no finite sum"},
 		"probability is infinite": {p: [6]float64{0, 0, math.Inf(1)}, says: "digit 3 is +Inf"},
 	} {
 		l := dmis.FromProbabilities(c.p, 0.05)
@@ -63,6 +63,14 @@ func TestNothingSeenIsUnscored(t *testing.T) {
 			if l.Unscored == "" || l.Dist != (dmis.Distribution{}) || len(l.Missing) != 6 {
 				t.Errorf("%s, %s rule: %+v, want unscored and no distribution", name, rule, l)
 			}
+		}
+	}
+}
+
+func TestTokensWithoutLogprobsAreUnscored(t *testing.T) {
+	for rule, l := range map[string]dmis.Label{"ours": dmis.FromTop([]string{"4", "5"}, []float64{0}, 0), "reference": dmis.FromTopReference([]string{"4"}, nil)} {
+		if !strings.Contains(l.Unscored, "tokens came with") {
+			t.Errorf("%s rule: unscored %q", rule, l.Unscored)
 		}
 	}
 }
