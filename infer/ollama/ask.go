@@ -112,7 +112,7 @@ func (b *Backend) Choose(ctx context.Context, ps []infer.Prompt, as []infer.Answ
 		}
 		common := last.shared(prefix.Common(last.units, units[i]))
 		c.Usage.Unique = c.Usage.Prompt - min(c.Usage.Prompt, common)
-		last = slot{units: units[i], tokens: c.Usage.Prompt}
+		last = slot{units: units[i], prompt: len(units[i]), tokens: c.Usage.Prompt}
 		out[i] = c
 	}
 	return out, nil

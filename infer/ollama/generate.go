@@ -98,19 +98,17 @@ func (b *Backend) send(ctx context.Context, r request) (reply, error) {
 // content is what a slot holds after a request: the prompt and what was
 // generated, without the last token, which was sampled and not evaluated.
 func (b *Backend) content(ctx context.Context, r request, prompt, generated int, text string) slot {
-	h := slot{units: r.units, text: r.rendered, tokens: prompt}
+	h := slot{units: r.units, prompt: len(r.units), text: r.rendered, tokens: prompt}
 	if generated < 2 || text == "" {
 		return h
 	}
 	if b.opts.Tokenize == nil {
-		more := prefix.Pieces(text)
-		h.units = append(h.units[:len(h.units):len(h.units)], more...)
-		h.tokens += generated - 1
-	} else if all, err := b.opts.Tokenize(ctx, r.rendered+text); err == nil {
+		h.units = append(h.units[:h.prompt:h.prompt], prefix.Pieces(text)...)
+		h.more = generated - 1
+	} else if all, err := b.opts.Tokenize(ctx, r.rendered+text); err == nil && len(all) >= len(r.units) {
 		h.units = all[:min(len(all), prompt+generated-1)]
-		h.tokens = len(h.units)
+		h.more = len(h.units) - prompt
 	}
-	h.text += text
 	return h
 }
 

@@ -20,9 +20,11 @@ type slots struct {
 
 type slot struct {
 	busy   bool
-	units  []int32
-	text   string
-	tokens int // of units, as the server counts
+	units  []int32 // of the prompt and what was generated after it
+	prompt int     // how many of them are the prompt's
+	text   string  // of the prompt
+	tokens int     // of the prompt, as the server counts
+	more   int     // tokens generated after it that stayed
 }
 
 // take reserves the free slot that the server will choose: that with the longest
@@ -51,27 +53,34 @@ func (s *slots) put(at int, held slot) {
 	s.s[at] = held
 }
 
-// density is the mean number of tokens of a unit, from what the slots hold; 1.2
-// before anything is known.
+// density is the mean number of tokens of a unit, from what the slots hold; 1
+// before anything is known, which is about right for English.
 func (s *slots) density() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	tokens, units := 0, 0
 	for _, h := range s.s {
-		tokens, units = tokens+h.tokens, units+len(h.units)
+		tokens, units = tokens+h.tokens, units+h.prompt
 	}
 	if units == 0 {
-		return 1.2
+		return 1
 	}
 	return float64(tokens) / float64(units)
 }
 
-// shared converts a common prefix in units into tokens of the sequence held.
+// shared converts a common prefix in units into tokens: exactly where it is the
+// whole prompt held, else in proportion.
 func (h slot) shared(common int) int {
-	if len(h.units) == 0 {
-		return 0
+	proportion := func(units, of, tokens int) int {
+		if of == 0 {
+			return 0
+		}
+		return int(math.Round(float64(units) * float64(tokens) / float64(of)))
 	}
-	return int(math.Round(float64(common) * float64(h.tokens) / float64(len(h.units))))
+	if common <= h.prompt {
+		return proportion(common, h.prompt, h.tokens)
+	}
+	return h.tokens + proportion(common-h.prompt, len(h.units)-h.prompt, h.more)
 }
 
 // usage computes one request's usage from the common prefix, in tokens, with
