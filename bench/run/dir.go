@@ -1,0 +1,492 @@
+package run
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/google/renameio/v2"
+)
+
+// Names of the files in a run directory.
+const (
+	ManifestFile = "manifest.json"
+	SamplesFile  = "samples.jsonl"
+	PromptsFile  = "prompts.jsonl"
+	ErrorsFile   = "errors.jsonl"
+	MetricsFile  = "metrics.json"
+	LogFile      = "log.txt"
+	lockFile     = "lock"
+)
+
+// Dir is a run directory: from Create and Resume for writing, locked; from Open
+// for reading.
+type Dir struct {
+	path string
+	lock *flock.Flock // nil when opened for reading, and after Close
+	log  *os.File
+
+	mu       sync.Mutex
+	manifest Manifest
+}
+
+// LockedError reports a run directory that another process writes to.
+type LockedError struct {
+	Path  string
+	Owner Owner // zero where it cannot be read
+}
+
+func (e *LockedError) Error() string {
+	if e.Owner.PID == 0 {
+		return e.Path + " is in use by another process; wait for it, or choose another folder with --out"
+	}
+	return fmt.Sprintf("%s is in use by process %d on %s since %s; wait for it, or choose another folder with --out",
+		e.Path, e.Owner.PID, e.Owner.Host, e.Owner.Since.Format(time.DateTime))
+}
+
+// Owner is the process that holds a run's lock.
+type Owner struct {
+	PID   int       `json:"pid"`
+	Host  string    `json:"host"`
+	Since time.Time `json:"since"`
+}
+
+// IdentityError reports a run that cannot be resumed because something that
+// could change a number is not as it was.
+type IdentityError struct {
+	Path   string
+	Fields []string // each with the value then and now
+}
+
+func (e *IdentityError) Error() string {
+	return fmt.Sprintf("%s was started with other settings and cannot be resumed with these; they differ in %s; give the settings of then, or start a new run",
+		e.Path, strings.Join(e.Fields, ", "))
+}
+
+// NewName returns a name for a new run that sorts by time:
+// 20261130T0412-timing-smollm2-3f9a.
+func NewName(task, model string, now time.Time) string {
+	var b [2]byte
+	_, _ = rand.Read(b[:]) // crypto/rand never fails
+	return fmt.Sprintf("%s-%s-%s-%s", now.UTC().Format("20060102T1504"), slug(task), slug(model), hex.EncodeToString(b[:]))
+}
+
+// slug keeps what is safe in a file name on every system.
+func slug(s string) string {
+	s = s[strings.LastIndexAny(s, `/\`)+1:]
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '.', r == '_':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, s)
+	for strings.Contains(s, "--") {
+		s = strings.ReplaceAll(s, "--", "-")
+	}
+	s = strings.Trim(s[:min(len(s), 40)], "-.")
+	if s == "" {
+		return "x"
+	}
+	return s
+}
+
+// Create makes a new run directory at path, which must not exist or be empty,
+// and locks it. command are the arguments that the tool was started with, for
+// resuming. The caller hands the Dir to Execute or calls Close.
+func Create(path string, id Identity, command []string) (*Dir, error) {
+	id, servers, err := id.canonical()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return nil, fmt.Errorf("make the run folder: %w; choose another with --out", err)
+	}
+	if err := vacant(path); err != nil {
+		return nil, err
+	}
+	d := &Dir{path: path}
+	if err := d.acquire(); err != nil {
+		return nil, err
+	}
+	// Another process may have made a run here before the lock was ours.
+	if err := vacant(path); err != nil {
+		return nil, errors.Join(err, d.release())
+	}
+	d.manifest = Manifest{Schema: Schema, Path: absolute(path), Status: StatusStarted, Identity: id,
+		Sessions: []Session{newSession(command, environment(servers))}}
+	if err := d.writeManifest(); err != nil {
+		return nil, errors.Join(err, d.release())
+	}
+	return d, nil
+}
+
+// vacant returns an error when the directory holds anything but what a Create
+// that was killed leaves behind.
+func vacant(path string) error {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return fmt.Errorf("look into the run folder: %w", err)
+	}
+	other := ""
+	for _, e := range entries {
+		switch {
+		case e.Name() == ManifestFile:
+			if owner, held := holder(path); held {
+				return &LockedError{path, owner}
+			}
+			return fmt.Errorf("%s holds a run already; go on with it (ccmed runs resume %s), or choose another folder with --out", path, path)
+		case e.Name() != lockFile && !strings.HasPrefix(e.Name(), "."+ManifestFile):
+			other = e.Name()
+		}
+	}
+	if other != "" {
+		return fmt.Errorf("%s is not empty and not a run (it holds %s); choose another folder with --out", path, other)
+	}
+	return nil
+}
+
+// Resume opens the run at path to go on with it, and locks it. The identity
+// must be the run's, else the error is an *IdentityError that names the fields.
+// A changed environment is returned as warnings.
+func Resume(path string, id Identity, command []string) (d *Dir, warnings []string, err error) {
+	id, servers, err := id.canonical()
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := readManifest(path); err != nil {
+		return nil, nil, err
+	}
+	d = &Dir{path: path}
+	if err := d.acquire(); err != nil {
+		return nil, nil, err
+	}
+	fail := func(err error) (*Dir, []string, error) { return nil, nil, errors.Join(err, d.release()) }
+	m, err := readManifest(path)
+	if err != nil {
+		return fail(err)
+	}
+	differ, err := differences(m.Identity, id)
+	if err != nil {
+		return fail(err)
+	}
+	if len(differ) > 0 {
+		return fail(&IdentityError{path, differ})
+	}
+	env := environment(servers)
+	if n := len(m.Sessions); n > 0 {
+		warnings = env.changes(m.Sessions[n-1].Environment)
+		if last := &m.Sessions[n-1]; last.Status == StatusStarted {
+			last.Status = StatusInterrupted // it was killed: nobody holds the lock
+		}
+	}
+	m.Sessions = append(m.Sessions, newSession(command, env))
+	m.Status = StatusStarted
+	d.manifest = m
+	if err := d.writeManifest(); err != nil {
+		return fail(err)
+	}
+	return d, warnings, nil
+}
+
+// Open opens a run for reading, whether or not it is finished or in use.
+func Open(path string) (*Dir, error) {
+	m, err := readManifest(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Dir{path: path, manifest: m}, nil
+}
+
+// List returns the manifests of the runs in a folder, in the order of their
+// names. A manifest that cannot be read is listed with the status "unreadable".
+// A folder that is not there holds no runs.
+func List(root string) ([]Manifest, error) {
+	entries, err := os.ReadDir(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	var out []Manifest
+	for _, e := range entries {
+		path := filepath.Join(root, e.Name())
+		if _, err := os.Stat(filepath.Join(path, ManifestFile)); err != nil {
+			continue
+		}
+		m, err := readManifest(path)
+		if err != nil {
+			m = Manifest{Path: absolute(path), Status: "unreadable"}
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+func newSession(command []string, env Environment) Session {
+	dir, err := os.Getwd()
+	if err != nil {
+		dir = ""
+	}
+	return Session{Start: time.Now().UTC().Truncate(time.Millisecond), Status: StatusStarted, Command: slices.Clone(command), Dir: dir, Environment: env}
+}
+
+func absolute(path string) string {
+	if p, err := filepath.Abs(path); err == nil {
+		return p
+	}
+	return path
+}
+
+func readManifest(path string) (Manifest, error) {
+	file := filepath.Join(path, ManifestFile)
+	b, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Manifest{}, fmt.Errorf("%s is not a run: it has no %s (ccmed runs ls lists runs): %w", path, ManifestFile, fs.ErrNotExist)
+	}
+	if err != nil {
+		return Manifest{}, fmt.Errorf("read the manifest: %w", err)
+	}
+	var m Manifest
+	if err := json.Unmarshal(b, &m); err != nil {
+		return Manifest{}, fmt.Errorf("%s is damaged: %w", file, err)
+	}
+	if m.Schema > Schema {
+		return Manifest{}, fmt.Errorf("%s has schema %d and this version reads up to %d; use a newer ccmed", file, m.Schema, Schema)
+	}
+	m.Path = absolute(path)
+	return m, nil
+}
+
+func (d *Dir) writeManifest() error {
+	d.mu.Lock()
+	m := d.manifest
+	d.mu.Unlock()
+	return d.writeJSON(ManifestFile, m)
+}
+
+func (d *Dir) writeJSON(name string, v any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("encode %s: %w", name, err)
+	}
+	return d.WriteFile(name, b.Bytes())
+}
+
+// acquire takes the lock and writes down who has it.
+func (d *Dir) acquire() error {
+	file := filepath.Join(d.path, lockFile)
+	l := flock.New(file)
+	got, err := l.TryLock()
+	if err != nil {
+		return fmt.Errorf("lock the run folder %s: %w; choose one that can be written with --out", d.path, err)
+	}
+	if !got {
+		owner, _ := readOwner(file)
+		return &LockedError{d.path, owner}
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	b, err := json.Marshal(Owner{os.Getpid(), host, time.Now().UTC().Truncate(time.Second)})
+	if err == nil {
+		// In place: a renamed file would be another lock.
+		err = os.WriteFile(file, append(b, '\n'), 0o644)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("lock the run folder: %w", err), l.Unlock())
+	}
+	d.lock = l
+	return nil
+}
+
+// release gives the lock back. The file stays: removing it would let two
+// processes hold locks of two files with one name.
+func (d *Dir) release() error {
+	if d.lock == nil {
+		return nil
+	}
+	err := d.lock.Unlock()
+	d.lock = nil
+	if err != nil {
+		return fmt.Errorf("unlock the run folder: %w", err)
+	}
+	return nil
+}
+
+// holder tells who holds the lock of a run directory now.
+func holder(path string) (Owner, bool) {
+	file := filepath.Join(path, lockFile)
+	if _, err := os.Stat(file); err != nil {
+		return Owner{}, false
+	}
+	l := flock.New(file)
+	got, err := l.TryLock()
+	if err != nil {
+		return Owner{}, false
+	}
+	if got {
+		_ = l.Unlock() // read-only probe; closing the file frees it in any case
+		return Owner{}, false
+	}
+	owner, _ := readOwner(file)
+	return owner, true
+}
+
+func readOwner(file string) (o Owner, err error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return o, err
+	}
+	return o, json.Unmarshal(b, &o)
+}
+
+// Path returns the directory as it was given.
+func (d *Dir) Path() string { return d.path }
+
+// Manifest returns a copy of the manifest.
+func (d *Dir) Manifest() Manifest {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m := d.manifest
+	m.Sessions = slices.Clone(m.Sessions)
+	return m
+}
+
+// WriteFile writes a file of the run by atomic replace.
+func (d *Dir) WriteFile(name string, data []byte) error {
+	file := filepath.Join(d.path, name)
+	if err := renameio.WriteFile(file, data, 0o644, renameio.WithTempDir(d.path)); err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	return nil
+}
+
+// WriteMetrics writes metrics.json by atomic replace. NaN and infinities are an
+// error, since JSON has none.
+func (d *Dir) WriteMetrics(v any) error { return d.writeJSON(MetricsFile, v) }
+
+// Log returns the run's log.txt for appending; nothing is kept for a run that is
+// open for reading.
+func (d *Dir) Log() io.Writer {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lock == nil {
+		return io.Discard
+	}
+	if d.log == nil {
+		f, err := os.OpenFile(filepath.Join(d.path, LogFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			return io.Discard // a run without its log is worth more than none
+		}
+		d.log = f
+	}
+	return d.log
+}
+
+func (d *Dir) logf(format string, a ...any) {
+	fmt.Fprintf(d.Log(), "%s %s\n", time.Now().UTC().Format("2006-01-02T15:04:05.000Z"), fmt.Sprintf(format, a...))
+}
+
+// Close ends the session with a status, records what samples.jsonl holds and
+// gives the lock back. Execute calls it; a second call does nothing.
+func (d *Dir) Close(status string) error { return d.close(status, nil) }
+
+func (d *Dir) close(status string, sum *Summary) error {
+	if d.lock == nil {
+		return nil
+	}
+	d.logf("session ends: %s", status)
+	n, hash, err := d.countSamples()
+	if err == nil {
+		d.mu.Lock()
+		m := &d.manifest
+		m.Status, m.Samples, m.SamplesHash = status, n, hash
+		if k := len(m.Sessions); k > 0 {
+			s := &m.Sessions[k-1]
+			s.Status, s.End, s.Summary = status, time.Now().UTC().Truncate(time.Millisecond), sum
+		}
+		d.mu.Unlock()
+		err = d.writeManifest()
+	}
+	d.mu.Lock()
+	if d.log != nil {
+		err = errors.Join(err, d.log.Close())
+		d.log = nil
+	}
+	d.mu.Unlock()
+	return errors.Join(err, d.release())
+}
+
+// All iterates over the samples in the order of writing, without holding them
+// in memory. A torn last line is left out. The iteration ends after an error.
+func (d *Dir) All() iter.Seq2[Sample, error] {
+	return func(yield func(Sample, error) bool) {
+		file := filepath.Join(d.path, SamplesFile)
+		for l, err := range readLines(file) {
+			if err != nil {
+				yield(Sample{}, err)
+				return
+			}
+			s, err := decodeSample(file, l)
+			if !yield(s, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Samples returns all samples in the order of writing.
+func (d *Dir) Samples() ([]Sample, error) {
+	var out []Sample
+	for s, err := range d.All() {
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// Failures returns the failed attempts in the order of writing.
+func (d *Dir) Failures() ([]Failure, error) {
+	file := filepath.Join(d.path, ErrorsFile)
+	var out []Failure
+	for l, err := range readLines(file) {
+		if err != nil {
+			return nil, err
+		}
+		var f Failure
+		if err := json.Unmarshal(l.text, &f); err != nil {
+			return nil, damaged(file, l.number, err)
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+// SamplesHash returns the SHA-256 of samples.jsonl as "sha256:…".
+func (d *Dir) SamplesHash() (string, error) {
+	_, hash, err := d.countSamples()
+	return hash, err
+}

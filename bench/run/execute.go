@@ -1,0 +1,434 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ccmed/ccmed/infer"
+)
+
+// ErrSkipped is what Progress is told of a sample that was not tried because an
+// earlier step of its unit failed.
+var ErrSkipped = errors.New("run: skipped, an earlier step of the unit failed")
+
+// syncEvery is how much work a power cut can lose.
+const syncEvery = time.Second
+
+// Execute takes every unit of the task through every step, one step after the
+// other, and writes the samples to the run, which must come from Create or
+// Resume. Samples that are there already are not made again. It ends the
+// session, with the status that fits the error, and closes the run.
+//
+// A unit whose step fails is written to errors.jsonl and left out of the later
+// steps. Errors that stop the run: *FailuresError after more failures than
+// MaxFailures, *infer.MissingError at once, *InterruptedError after a stop was
+// asked for, and a failure to write. All of them leave a run that can be
+// resumed.
+func Execute[I any](ctx context.Context, d *Dir, t Task[I], o Options) (sum Summary, err error) {
+	if d.lock == nil {
+		return sum, fmt.Errorf("run %s is not open for writing", d.path)
+	}
+	start := time.Now()
+	if o.Progress == nil {
+		o.Progress = Silent()
+	}
+	x := &execution[I]{dir: d, task: t, options: o}
+	defer func() {
+		sum = x.sum
+		sum.Seconds = time.Since(start).Seconds()
+		err = errors.Join(err, d.close(statusOf(err), &sum))
+	}()
+	if err := x.prepare(); err != nil {
+		return sum, err
+	}
+	return sum, x.run(ctx)
+}
+
+func statusOf(err error) string {
+	var interrupted *InterruptedError
+	switch {
+	case err == nil:
+		return StatusDone
+	case errors.As(err, &interrupted):
+		return StatusInterrupted
+	}
+	return StatusFailed
+}
+
+// execution is the state of one call of Execute.
+type execution[I any] struct {
+	dir     *Dir
+	task    Task[I]
+	options Options
+	groups  [][]int32 // indices of units, in the order of the task
+	store   *store
+	index   []span // of unit u and step s at u*len(steps)+s
+
+	open     []infer.Backend
+	openRole string
+
+	mu        sync.Mutex // guards the progress and what follows
+	sum       Summary
+	firstFail error
+	stop      error // why the run stops before its end
+	softStop  context.CancelFunc
+	hardStop  context.CancelFunc
+}
+
+func (x *execution[I]) at(unit, step int) *span { return &x.index[unit*len(x.task.Steps)+step] }
+
+// prepare checks the task, deals the units into groups and takes up what is on
+// disk.
+func (x *execution[I]) prepare() error {
+	if want := x.dir.manifest.Identity.Shard; x.options.Shard != want {
+		return fmt.Errorf("the run %s is for shard %q and not %q", x.dir.path, want, x.options.Shard)
+	}
+	sh, err := parseShard(x.options.Shard)
+	if err != nil {
+		return err
+	}
+	steps := map[string]int{}
+	for i, s := range x.task.Steps {
+		if _, dup := steps[s.Name]; dup {
+			return fmt.Errorf("task %s has two steps named %q", x.task.Name, s.Name)
+		}
+		if s.Role != "" && x.options.Workers == nil {
+			return fmt.Errorf("task %s: step %s needs the role %s and no workers were given", x.task.Name, s.Name, s.Role)
+		}
+		steps[s.Name] = i
+	}
+	units := make(map[Key]int32, len(x.task.Units))
+	groups := map[string]int{}
+	for i, u := range x.task.Units {
+		k := Key{Item: u.Item, Condition: u.Condition, Repeat: u.Repeat}
+		if _, dup := units[k]; dup {
+			return fmt.Errorf("task %s has two units with item %q, condition %q and repeat %d", x.task.Name, u.Item, u.Condition, u.Repeat)
+		}
+		units[k] = int32(i)
+		name := u.Group
+		if name == "" {
+			name = u.Item
+		}
+		if !sh.holds(name) {
+			continue
+		}
+		g, ok := groups[name]
+		if !ok {
+			g = len(x.groups)
+			groups[name] = g
+			x.groups = append(x.groups, nil)
+		}
+		x.groups[g] = append(x.groups[g], int32(i))
+	}
+	samples := filepath.Join(x.dir.path, SamplesFile)
+	x.index = make([]span, len(x.task.Units)*len(x.task.Steps))
+	x.store, err = openStore(x.dir.path, func(s Sample, at span) error {
+		step, ok := steps[s.Step]
+		k := s.Key
+		k.Step = ""
+		unit, known := units[k]
+		if !ok || !known {
+			return fmt.Errorf("%s holds a sample that this task does not make: %s; start a new run", samples, s.Key)
+		}
+		if x.at(int(unit), step).n > 0 {
+			return fmt.Errorf("%s holds two samples of %s; delete one of the lines", samples, s.Key)
+		}
+		*x.at(int(unit), step) = at
+		x.sum.Reused++
+		x.count(s)
+		return nil
+	})
+	return err
+}
+
+func (x *execution[I]) count(s Sample) {
+	if s.Unscored != "" {
+		x.sum.Unscored++
+	} else {
+		x.sum.Scored++
+	}
+}
+
+// run takes the units through the steps.
+func (x *execution[I]) run(ctx context.Context) (err error) {
+	hard, hardStop := context.WithCancel(ctx)
+	soft, softStop := context.WithCancel(hard)
+	x.hardStop, x.softStop = hardStop, softStop
+	defer hardStop()
+	defer softStop()
+	background := sync.WaitGroup{}
+	background.Go(func() {
+		select {
+		case <-x.options.Soft: // nil without the option: never ready
+			softStop()
+		case <-soft.Done():
+		}
+	})
+	background.Go(func() { x.syncRegularly(soft) })
+	defer func() {
+		softStop()
+		background.Wait()
+		x.closeBackends()
+		x.options.Progress.End()
+		if e := x.store.close(); e != nil {
+			err = errors.Join(err, e)
+		}
+	}()
+	for i, s := range x.task.Steps {
+		if soft.Err() == nil {
+			err = x.step(hard, soft, i)
+		}
+		switch {
+		case x.stop != nil:
+			return x.stop
+		case err != nil && ctx.Err() == nil:
+			return err
+		case soft.Err() != nil:
+			// A stop that comes after the last sample interrupts nothing.
+			if i == len(x.task.Steps)-1 && x.pending(i) == 0 {
+				return nil
+			}
+			x.dir.logf("interrupted in step %s", s.Name)
+			return &InterruptedError{x.dir.path, context.Cause(ctx)}
+		}
+	}
+	return nil
+}
+
+func (x *execution[I]) syncRegularly(ctx context.Context) {
+	tick := time.NewTicker(syncEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if err := x.store.sync(); err != nil {
+				x.halt(err, true)
+			}
+		}
+	}
+}
+
+// halt makes the run stop with err: after the items in hand, or at once. The
+// first one counts.
+func (x *execution[I]) halt(err error, atOnce bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.stop == nil {
+		x.stop = err
+		x.dir.logf("stopping: %v", err)
+	}
+	x.softStop()
+	if atOnce {
+		x.hardStop()
+	}
+}
+
+// pending counts the units of this shard that step i has still to do and can do.
+func (x *execution[I]) pending(step int) int {
+	n := 0
+	for _, g := range x.groups {
+		for _, u := range g {
+			if x.at(int(u), step).n == 0 && x.ready(int(u), step) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// ready reports whether every earlier step has made its sample of the unit.
+func (x *execution[I]) ready(unit, step int) bool {
+	for s := range step {
+		if x.at(unit, s).n == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// step takes all units through one step.
+func (x *execution[I]) step(hard, soft context.Context, step int) error {
+	s := x.task.Steps[step]
+	total, done := 0, 0
+	for _, g := range x.groups {
+		for _, u := range g {
+			total++
+			if x.at(int(u), step).n > 0 {
+				done++
+			}
+		}
+	}
+	x.dir.logf("step %s: %d samples, %d of them there", s.Name, total, done)
+	x.progress(func(p Progress) { p.Step(s.Name, total, done) })
+	workers := make([]infer.Backend, runtime.GOMAXPROCS(0))
+	if s.Role != "" && x.pending(step) > 0 {
+		bs, err := x.backends(hard, s.Role)
+		if err != nil {
+			return err
+		}
+		workers = bs
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for _, b := range workers {
+		wg.Go(func() {
+			for soft.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(x.groups) {
+					return
+				}
+				for _, u := range x.groups[i] {
+					if soft.Err() != nil {
+						return
+					}
+					if x.at(int(u), step).n == 0 {
+						x.unit(hard, step, int(u), b)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+// backends returns the workers of a role, and closes those of another one first.
+func (x *execution[I]) backends(ctx context.Context, role string) ([]infer.Backend, error) {
+	if x.openRole == role && len(x.open) > 0 {
+		return x.open, nil
+	}
+	x.closeBackends()
+	bs, err := x.options.Workers(ctx, role)
+	if err != nil {
+		return nil, fmt.Errorf("open the model of the %s: %w", role, err)
+	}
+	if len(bs) == 0 {
+		return nil, fmt.Errorf("open the model of the %s: there are no workers", role)
+	}
+	x.open, x.openRole = bs, role
+	return bs, nil
+}
+
+func (x *execution[I]) closeBackends() {
+	closed := map[infer.Backend]bool{}
+	for _, b := range x.open {
+		if reflect.TypeOf(b).Comparable() {
+			if closed[b] {
+				continue
+			}
+			closed[b] = true
+		}
+		if err := b.Close(); err != nil {
+			x.dir.logf("close the model of the %s: %v", x.openRole, err)
+		}
+	}
+	x.open, x.openRole = nil, ""
+}
+
+// unit makes one sample.
+func (x *execution[I]) unit(ctx context.Context, step, unit int, b infer.Backend) {
+	s, u := x.task.Steps[step], x.task.Units[unit]
+	key := Key{s.Name, u.Item, u.Condition, u.Repeat}
+	if !x.ready(unit, step) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.sum.Skipped++
+		x.options.Progress.Done(key, Sample{Key: key}, ErrSkipped)
+		return
+	}
+	var rec *recorder
+	var asking infer.Backend // stays a nil interface without a model
+	if b != nil {
+		rec = &recorder{Backend: b}
+		asking = rec
+	}
+	var unreadable error
+	look := func(name string) (Sample, bool) {
+		for i := range step {
+			if x.task.Steps[i].Name == name {
+				found, err := x.store.get(*x.at(unit, i))
+				if err != nil {
+					unreadable = err
+				}
+				return found, err == nil
+			}
+		}
+		return Sample{}, false
+	}
+	start := time.Now()
+	sample, err := s.Do(ctx, asking, u, look)
+	sample.Key, sample.Schema, sample.Group = key, Schema, u.Group
+	sample.Seconds = time.Since(start).Seconds()
+	var prompts []asked
+	if rec != nil {
+		sample.Usage, sample.Prompts, prompts = rec.usage, rec.hashes(), rec.prompts
+	} else {
+		sample.Usage, sample.Prompts = infer.Usage{}, nil
+	}
+	if unreadable != nil {
+		x.halt(unreadable, true)
+		return
+	}
+	if err == nil {
+		var at span
+		var bad errUnencodable
+		if at, err = x.store.put(sample, prompts); err == nil {
+			*x.at(unit, step) = at
+		} else if !errors.As(err, &bad) {
+			x.halt(err, true)
+			return
+		}
+	}
+	if err != nil && ctx.Err() != nil {
+		return // dropped in hand: neither a sample nor a failure
+	}
+	x.finish(key, sample, err)
+}
+
+// finish counts a sample or a failure and tells the progress.
+func (x *execution[I]) finish(key Key, sample Sample, err error) {
+	if err != nil {
+		if e := x.store.fail(key, err); e != nil {
+			x.halt(errors.Join(err, e), true)
+			return
+		}
+	}
+	x.mu.Lock()
+	x.sum.Usage = x.sum.Usage.Add(sample.Usage)
+	over := false
+	if err != nil {
+		x.sum.Failed++
+		if x.firstFail == nil {
+			x.firstFail = fmt.Errorf("%s: %w", key, err)
+		}
+		over = x.sum.Failed > x.options.MaxFailures
+		x.dir.logf("%s failed: %v", key, err)
+	} else {
+		x.count(sample)
+	}
+	failures := &FailuresError{x.sum.Failed, x.options.MaxFailures, x.dir.path, x.firstFail}
+	x.options.Progress.Done(key, sample, err)
+	x.mu.Unlock()
+	var missing *infer.MissingError
+	switch {
+	case errors.As(err, &missing):
+		x.halt(fmt.Errorf("%s: %w", key, err), true)
+	case over:
+		x.halt(failures, false)
+	}
+}
+
+func (x *execution[I]) progress(f func(Progress)) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	f(x.options.Progress)
+}
