@@ -22,7 +22,7 @@ const emptyAnswer = "empty answer: the model ended at once and the server gave n
 // others are rendered and sent as they are. Reply.Text does not repeat the
 // lead-in. The model's own stop texts count besides o.Stop.
 func (b *Backend) Chat(ctx context.Context, p infer.Prompt, o infer.Params) (infer.Reply, error) {
-	numCtx, err := b.context(o)
+	numCtx, err := b.freeze(o)
 	if err != nil {
 		return infer.Reply{}, err
 	}
@@ -82,7 +82,7 @@ func (b *Backend) Choose(ctx context.Context, ps []infer.Prompt, as []infer.Answ
 	if err := infer.CheckAnswers(as); err != nil {
 		return nil, err
 	}
-	numCtx, err := b.context(o)
+	numCtx, err := b.freeze(o)
 	if err != nil {
 		return nil, err
 	}

@@ -126,9 +126,9 @@ func baseURL(host string) (*url.URL, error) {
 	return u, nil
 }
 
-// context settles the context length of a request. A change would make the
+// freeze settles the context length of a request. A change would make the
 // server reload the model, so that it is refused.
-func (b *Backend) context(o infer.Params) (int, error) {
+func (b *Backend) freeze(o infer.Params) (int, error) {
 	n := int64(o.NumCtx)
 	if n == 0 {
 		n = int64(b.opts.NumCtx)

@@ -21,7 +21,7 @@ import (
 
 const numCtx = 1024
 
-func real(t *testing.T) *ollama.Backend {
+func served(t *testing.T) *ollama.Backend {
 	t.Helper()
 	b, err := ollama.New(infertest.StartOllama(t), infertest.TestModel, ollama.Options{NumCtx: numCtx})
 	if err != nil {
@@ -79,7 +79,7 @@ func total(cs []infer.Choice) infer.Usage {
 }
 
 func TestServerEvaluatesSharedPrefixesOnce(t *testing.T) {
-	b, ctx := real(t), context.Background()
+	b, ctx := served(t), context.Background()
 	var ps []infer.Prompt
 	a, c := prefixes("First dialogue, about a contract.", 6), prefixes("Second dialogue, about the same contract.", 6)
 	for i := range a {
@@ -125,7 +125,7 @@ func TestServerEvaluatesSharedPrefixesOnce(t *testing.T) {
 // Asked one prefix after the other, as a run with an early end does, the cache
 // is followed from call to call, and through a generated answer.
 func TestServerReuseFromCallToCall(t *testing.T) {
-	b, ctx, o := real(t), context.Background(), infer.Params{NumCtx: numCtx, MaxTokens: 12}
+	b, ctx, o := served(t), context.Background(), infer.Params{NumCtx: numCtx, MaxTokens: 12}
 	if err := b.Unload(ctx, ""); err != nil { // another test's prompt is in its cache
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestServerReuseFromCallToCall(t *testing.T) {
 }
 
 func TestServerRefusesLongPrompt(t *testing.T) {
-	b := real(t)
+	b := served(t)
 	long := infer.Prompt{Raw: strings.Repeat("The two of them speak about the contract again. ", 200)}
 	need := 0
 	for name, ask := range map[string]func() error{
@@ -179,7 +179,7 @@ func TestServerRefusesLongPrompt(t *testing.T) {
 }
 
 func TestServerShowsTheModel(t *testing.T) {
-	b, ctx := real(t), context.Background()
+	b, ctx := served(t), context.Background()
 	m, err := b.Model(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -210,7 +210,7 @@ func TestServerShowsTheModel(t *testing.T) {
 }
 
 func TestServerRendersWithoutDefaultSystem(t *testing.T) {
-	b := real(t)
+	b := served(t)
 	s, err := b.Render(context.Background(), infer.Prompt{Messages: []infer.Message{
 		{Role: infer.System, Content: "Be brief."}, {Role: infer.User, Content: "Hello"}}, LeadIn: "Stage: "})
 	if err != nil {
@@ -225,7 +225,7 @@ func TestServerRendersWithoutDefaultSystem(t *testing.T) {
 // After a complete answer the end of the turn is the most probable token, and
 // the server hides the alternatives of a token that ends the answer.
 func TestServerHiddenAlternatives(t *testing.T) {
-	b := real(t)
+	b := served(t)
 	p := infer.Prompt{Raw: "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\nThe capital of France is Paris."}
 	cs, err := b.Choose(context.Background(), []infer.Prompt{p}, infer.Words("yes", "no"), infer.Params{NumCtx: numCtx})
 	if err != nil {
@@ -237,7 +237,7 @@ func TestServerHiddenAlternatives(t *testing.T) {
 }
 
 func TestServerChats(t *testing.T) {
-	b := real(t)
+	b := served(t)
 	p := infer.Prompt{Messages: []infer.Message{{Role: infer.System, Content: "Be brief."}, {Role: infer.User, Content: "Say hello."}}}
 	o := infer.Params{NumCtx: numCtx, MaxTokens: 5, Seed: 3, Temperature: 0.8}
 	r, err := b.Chat(context.Background(), p, o)
@@ -254,7 +254,7 @@ func TestServerChats(t *testing.T) {
 }
 
 func TestServerLoadsAndUnloads(t *testing.T) {
-	b, ctx := real(t), context.Background()
+	b, ctx := served(t), context.Background()
 	if _, err := b.Chat(ctx, infer.Prompt{Raw: "Hello"}, infer.Params{NumCtx: numCtx, MaxTokens: 1}); err != nil {
 		t.Fatal(err)
 	}

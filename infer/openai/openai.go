@@ -163,7 +163,7 @@ func (b *Backend) Embed(ctx context.Context, texts []string) ([][]float32, error
 
 // request builds a chat request and the members that it must state.
 func (b *Backend) request(ctx context.Context, p infer.Prompt, o infer.Params) (context.Context, api.ChatCompletionRequest, error) {
-	req := api.ChatCompletionRequest{Model: b.model, MaxTokens: max(1, o.MaxTokens), Stop: o.Stop}
+	req := api.ChatCompletionRequest{Model: b.model, Stop: o.Stop}
 	if p.Raw != "" {
 		return ctx, req, fmt.Errorf("openai: a raw prompt: %w; the server applies its template to everything", infer.ErrUnsupported)
 	}
@@ -177,7 +177,8 @@ func (b *Backend) request(ctx context.Context, p infer.Prompt, o infer.Params) (
 	if topP == 0 {
 		topP = 1
 	}
-	f := fields{"temperature": o.Temperature, "top_p": topP, "seed": o.Seed, "presence_penalty": 0, "frequency_penalty": 0}
+	// max_tokens is deprecated at OpenAI, and what all local servers understand.
+	f := fields{"max_tokens": max(1, o.MaxTokens), "temperature": o.Temperature, "top_p": topP, "seed": o.Seed, "presence_penalty": 0, "frequency_penalty": 0}
 	maps.Copy(f, b.opts.Extra)
 	if p.LeadIn != "" && b.opts.ContinueFinal {
 		req.Messages = append(req.Messages, api.ChatCompletionMessage{Role: infer.Assistant, Content: p.LeadIn})
