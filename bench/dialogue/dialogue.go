@@ -141,15 +141,15 @@ type Kind string
 
 // The kinds: the mediation that was chosen and the one that was rejected.
 const (
-	Positive     Kind = "positive"
-	NegativeKind Kind = "negative"
+	Positive Kind = "positive"
+	Negative Kind = "negative"
 )
 
 // StoredAUC returns the trajectory AUC that the record itself states for a
 // mediated path.
 func (d Dialogue) StoredAUC(k Kind) (auc float64, ok bool) {
 	c := d.positive
-	if k == NegativeKind {
+	if k == Negative {
 		c = d.negative
 	}
 	if c == nil || c.auc == nil {

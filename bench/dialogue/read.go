@@ -29,8 +29,9 @@ type ReadOptions struct {
 	// Lenient leaves records with problems out and reports them, instead of
 	// failing.
 	Lenient bool
-	// Split is the subfolder to read where a folder holds several; "" means
-	// Evaluate. Where there are no subfolders it must be "" or the folder's name.
+	// Split is Evaluate or Training. Where a folder holds both, "" means
+	// Evaluate; records that do not lie in such folders are chosen by their subset,
+	// and "" takes them all.
 	Split string
 }
 
@@ -76,8 +77,12 @@ func Read(ctx context.Context, path string, o ReadOptions) ([]Dialogue, Report, 
 	}
 	var ds []Dialogue
 	seen := map[int]string{}
+	var subset string
 	add := func(file string, raw []byte) {
 		d, ps := parse(file, raw)
+		if subset != "" && len(ps) == 0 && d.Subset != subset {
+			return
+		}
 		if first, ok := seen[d.ID]; ok && len(ps) == 0 {
 			ps = append(ps, Problem{file, "scenario_id", d.Key(), "the id is that of " + first + " too", "give every record its own id"})
 		}
@@ -89,8 +94,18 @@ func Read(ctx context.Context, path string, o ReadOptions) ([]Dialogue, Report, 
 		seen[d.ID] = file
 		ds = append(ds, d)
 	}
-	if err := each(ctx, path, o.Split, add); err != nil {
+	dir, foldered, err := place(path, o.Split)
+	if err != nil {
 		return nil, rep, fmt.Errorf("read dialogues: %w", err)
+	}
+	if !foldered {
+		subset = o.Split
+	}
+	if err := each(ctx, dir, add); err != nil {
+		return nil, rep, fmt.Errorf("read dialogues: %w", err)
+	}
+	if len(ds)+len(rep.Problems) == 0 {
+		return nil, rep, fmt.Errorf("read dialogues: %s holds no record of the subset %s", path, subset)
 	}
 	slices.SortFunc(ds, func(a, b Dialogue) int { return cmp.Compare(a.ID, b.ID) })
 	rep.Read = len(ds)
@@ -107,8 +122,9 @@ func Read(ctx context.Context, path string, o ReadOptions) ([]Dialogue, Report, 
 	return ds, rep, nil
 }
 
-// each calls add with every record at path, in the order of names or lines.
-func each(ctx context.Context, path, split string, add func(file string, raw []byte)) error {
+// each calls add with every record of a folder or file, in the order of names or
+// lines.
+func each(ctx context.Context, path string, add func(file string, raw []byte)) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -116,16 +132,12 @@ func each(ctx context.Context, path, split string, add func(file string, raw []b
 	if !info.IsDir() {
 		return lines(ctx, path, add)
 	}
-	dir, err := splitDir(path, split)
-	if err != nil {
-		return err
-	}
-	files, err := records(dir)
+	files, err := records(path)
 	if err != nil {
 		return err
 	}
 	if len(files) == 0 {
-		return fmt.Errorf("%s holds no record: expected .json files, a folder %s or %s with such files, or a .jsonl file", dir, Evaluate, Training)
+		return fmt.Errorf("%s holds no record: expected .json files, a folder %s or %s with such files, or a .jsonl file", path, Evaluate, Training)
 	}
 	for _, f := range files {
 		if err := ctx.Err(); err != nil {
@@ -220,26 +232,23 @@ func splitRoot(path string) (string, error) {
 	return path, nil
 }
 
-// splitDir returns the folder of a split's records.
-func splitDir(path, split string) (string, error) {
+// place returns where the records of a split lie, and whether a folder of their
+// own sets them apart from other splits.
+func place(path, split string) (dir string, foldered bool, err error) {
 	root, err := splitRoot(path)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
-	switch found := splitsIn(root); {
+	found := splitsIn(root)
+	switch {
 	case len(found) == 0:
-		if abs, err := filepath.Abs(path); split != "" && err == nil && filepath.Base(abs) != split {
-			return "", fmt.Errorf("%s has no folder %s; leave the split out to read the folder itself", path, split)
-		}
-		return path, nil
-	case split == "" && slices.Contains(found, Evaluate):
-		return filepath.Join(root, Evaluate), nil
+		return path, false, nil
 	case split == "":
-		return filepath.Join(root, found[0]), nil
+		split = found[0]
 	case !slices.Contains(found, split):
-		return "", fmt.Errorf("%s has no folder %s, only %s", root, split, strings.Join(found, ", "))
+		return "", false, fmt.Errorf("%s has no folder %s, only %s", root, split, found[0])
 	}
-	return filepath.Join(root, split), nil
+	return filepath.Join(root, split), true, nil
 }
 
 // The record as it is written. A turn's t is a number or, for mediators, a text.

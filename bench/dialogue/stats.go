@@ -16,6 +16,7 @@ type Summary struct {
 	LastTurns map[int]int // dialogues by turn
 	UsableMediations int
 	Contexts         int // distinct scenes
+	Templates        int // distinct values of Template
 	Agents           int // speakers, two a dialogue
 	// StoredPositive and StoredNegative are the AUCs that the records state, and
 	// StoredPairs counts the records that state both.
@@ -56,12 +57,12 @@ func (s Summary) StageNames() []string {
 // Stats counts what ds holds.
 func Stats(ds []Dialogue) Summary {
 	s := Summary{N: len(ds), Stages: map[string]int{}, ConflictTurns: map[int]int{}, LastTurns: map[int]int{}, Agents: 2 * len(ds)}
-	contexts := map[string]bool{}
+	contexts, templates := map[string]bool{}, map[string]bool{}
 	for _, d := range ds {
 		s.Stages[d.Stage.String()]++
 		s.ConflictTurns[d.ConflictTurn]++
 		s.LastTurns[d.LastTurn()]++
-		contexts[d.ContextKey()] = true
+		contexts[d.ContextKey()], templates[d.Template()] = true, true
 		if _, ok := d.Mediation(); ok {
 			s.UsableMediations++
 		}
@@ -73,14 +74,14 @@ func Stats(ds []Dialogue) Summary {
 			}
 		}
 		p, okP := d.StoredAUC(Positive)
-		n, okN := d.StoredAUC(NegativeKind)
+		n, okN := d.StoredAUC(Negative)
 		s.StoredPositive.add(p, okP)
 		s.StoredNegative.add(n, okN)
 		if okP && okN {
 			s.StoredPairs++
 		}
 	}
-	s.Contexts = len(contexts)
+	s.Contexts, s.Templates = len(contexts), len(templates)
 	return s
 }
 
