@@ -1,5 +1,6 @@
-// Package report renders what tasks found: sections of notes and tables, to a
-// terminal, Markdown or JSON. It knows no task; tasks build their own sections.
+// Package report renders what tasks found: sections of notes, text and tables,
+// to a terminal, Markdown or JSON. It knows no task; tasks build their own
+// sections.
 //
 //	t := report.Table{Columns: []report.Column{{Name: "who"}, {Name: "TurnAcc", Align: report.Right}}}
 //	t.Rows = append(t.Rows, []report.Cell{report.Text("longest turn"), report.Text(report.Pct(124, 159))})
@@ -9,15 +10,17 @@ package report
 import (
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 	"strings"
 )
 
-// Section is one part of a report: its tables, then its text, then its notes.
+// Section is one part of a report.
 type Section struct {
 	Title  string   `json:"title"`
-	Tables []Table  `json:"tables,omitempty"`
-	Text   string   `json:"text,omitempty"` // printed as it is, for prompts and the like
 	Notes  []string `json:"notes,omitempty"`
+	Text   string   `json:"text,omitempty"` // printed as it is, for prompts and the like
+	Tables []Table  `json:"tables,omitempty"`
 }
 
 // Table is a table with named columns. A row may be shorter than the columns and
@@ -30,50 +33,48 @@ type Table struct {
 }
 
 // Align is how a column is set.
-type Align int
+type Align string
 
-// Alignments of a column.
+// Alignments of a column; the zero value is Left.
 const (
-	Left Align = iota
-	Right
-	Center
+	Left  Align = ""
+	Right Align = "right"
 )
 
-// MarshalText writes the alignment by name.
-func (a Align) MarshalText() ([]byte, error) {
-	switch a {
-	case Left:
-		return []byte("left"), nil
-	case Right:
-		return []byte("right"), nil
-	case Center:
-		return []byte("center"), nil
-	}
-	return nil, fmt.Errorf("report: %d is not an alignment", int(a))
-}
-
-// Column heads a column. The unit is shown after the name.
+// Column heads a column.
 type Column struct {
 	Name  string `json:"name"`
-	Align Align  `json:"align"`
-	Unit  string `json:"unit,omitempty"`
+	Align Align  `json:"align,omitempty"`
 }
 
-func (c Column) heading() string {
-	if c.Unit == "" {
-		return c.Name
-	}
-	return c.Name + " (" + c.Unit + ")"
-}
-
-// Cell is one cell: its text, and the number and the interval behind it where
-// there are any, for formats that are read by programs.
+// Cell is one cell: a text, and the number behind it where it is one, for
+// formats that are read by programs. The zero value is empty.
 type Cell struct {
-	Text  string   `json:"text"`
-	Value *float64 `json:"value,omitempty"`
-	Lo    *float64 `json:"lo,omitempty"`
-	Hi    *float64 `json:"hi,omitempty"`
+	text     string
+	number   any // int or a finite float64
+	infinite bool
 }
+
+// Text returns a cell with a text.
+func Text(s string) Cell { return Cell{text: s} }
+
+// Int returns a cell with a count.
+func Int(n int) Cell { return Cell{text: strconv.Itoa(n), number: n} }
+
+// Num returns a cell with a number, shown with so many decimals. NaN is shown as
+// "none"; JSON has null for it and for infinities.
+func Num(v float64, decimals int) Cell {
+	c := Cell{text: fixed(v, decimals)}
+	if finite(v) {
+		c.number = v
+	} else {
+		c.infinite = true
+	}
+	return c
+}
+
+// String returns the cell's text.
+func (c Cell) String() string { return c.text }
 
 // Options steer Write.
 type Options struct {
@@ -85,41 +86,103 @@ type Options struct {
 	Width int
 }
 
-// Formats of Write.
+// Format is an output format of Write.
+type Format string
+
+// The formats.
 const (
-	Terminal = "terminal"
-	Markdown = "markdown"
-	JSON     = "json"
+	Terminal Format = "terminal"
+	Markdown Format = "markdown"
+	JSON     Format = "json"
 )
 
 // Write renders sections in one of the formats.
-func Write(w io.Writer, format string, sections []Section, o Options) error {
+func Write(w io.Writer, f Format, sections []Section, o Options) error {
 	for _, s := range sections {
 		for _, t := range s.Tables {
 			for i, r := range t.Rows {
 				if len(r) > len(t.Columns) {
-					return fmt.Errorf("report: table %q of section %q has %d cells in row %d and %d columns", t.Title, s.Title, len(r), i+1, len(t.Columns))
+					return fmt.Errorf("report: section %q, table %q: row %d has %d cells for %d columns", s.Title, t.Title, i+1, len(r), len(t.Columns))
 				}
 			}
 		}
 	}
-	var b strings.Builder
+	var text string
 	var err error
-	switch format {
+	switch f {
 	case Terminal:
-		err = writeTerminal(&b, sections, o.Color, lineWidth(w, o.Width))
+		text, err = terminal(sections, o.Color, lineWidth(w, o.Width))
 	case Markdown:
-		writeMarkdown(&b, sections)
+		text = markdown(sections)
 	case JSON:
-		err = writeJSON(&b, sections)
+		text, err = encode(sections)
 	default:
-		return fmt.Errorf("report: unknown format %q; known are %s, %s and %s", format, Terminal, Markdown, JSON)
+		return fmt.Errorf("report: unknown format %q; known are %s, %s and %s", f, Terminal, Markdown, JSON)
 	}
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	if _, err := io.WriteString(w, b.String()); err != nil {
-		return fmt.Errorf("print the report: %w", err)
+	if _, err := io.WriteString(w, text); err != nil {
+		return fmt.Errorf("write the report: %w", err)
 	}
 	return nil
+}
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+// fixed writes a number with so many decimals; what rounds to zero has no sign.
+func fixed(v float64, decimals int) string {
+	switch {
+	case math.IsNaN(v):
+		return "none"
+	case math.IsInf(v, 1):
+		return "∞"
+	case math.IsInf(v, -1):
+		return "-∞"
+	}
+	s := strconv.FormatFloat(v, 'f', decimals, 64)
+	if strings.Trim(s, "-0.") == "" {
+		return strings.TrimPrefix(s, "-")
+	}
+	return s
+}
+
+// Interval writes a value and its interval, as in "0.42 [0.31, 0.53]". Bounds
+// that are not finite are left out; NaN itself is "none".
+func Interval(v, lo, hi float64, decimals int) string {
+	if math.IsNaN(v) || !finite(lo) || !finite(hi) {
+		return fixed(v, decimals)
+	}
+	return fmt.Sprintf("%s [%s, %s]", fixed(v, decimals), fixed(lo, decimals), fixed(hi, decimals))
+}
+
+// Pct writes k of n as a share with its counts, as in "35.8 % (57/159)", and
+// "none" when n is 0.
+func Pct(k, n int) string {
+	if n == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%.1f %% (%d/%d)", 100*float64(k)/float64(n), k, n)
+}
+
+// PValue writes a p value, small ones as "<0.001".
+func PValue(p float64) string {
+	if p < 0.001 {
+		return "<0.001"
+	}
+	return fixed(p, 3)
+}
+
+// Shorten puts a text on one line and cuts it to n characters, with "…" for
+// what is left out.
+func Shorten(s string, n int) string {
+	s = strings.Join(strings.Fields(s), " ")
+	rs := []rune(s)
+	switch {
+	case len(rs) <= n:
+		return s
+	case n < 1:
+		return ""
+	}
+	return strings.TrimRight(string(rs[:n-1]), " ") + "…"
 }

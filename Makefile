@@ -1,0 +1,51 @@
+# make demo          build, fetch engine and model, run timing and mediation, print the tables
+# make demo-ollama   the same through a real Ollama server
+# make test          everything: format, vet, staticcheck, race tests, real engine, real server
+#
+# Time budget of `make test` on two cores with an empty cache: 60 minutes in all.
+#   modules, engine, model   2 min   once
+#   ollama build             6 min   once, when no ollama is on the PATH
+#   lint                     3 min
+#   unit and race tests     12 min
+#   real engine, real server 7 min
+# What is left is for later parts (torch, a browser).
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+RELEASE := $(shell sed -n 's/^## \([0-9.]*\).*/\1/p' CHANGELOG.md | head -1)
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+DEMO_OUT ?= runs
+
+.PHONY: build demo demo-ollama test lint bench clean
+
+build:
+	CGO_ENABLED=0 go build -ldflags "-X main.release=$(RELEASE)" -o bin/ccmed ./cmd/ccmed
+
+demo: build
+	bin/ccmed engine install
+	model=$$(scripts/get_smollm2.sh); scripts/demo.sh "$$model" --backend embedded
+
+demo-ollama: build
+	bin/ccmed engine install
+	model=$$(scripts/get_smollm2.sh); ollama=$$(scripts/install_ollama.sh); \
+	CCMED_OLLAMA_BIN="$$ollama" scripts/with_ollama.sh smollm2-demo "$$model" scripts/demo.sh smollm2-demo --backend ollama
+
+lint:
+	test -z "$$(gofmt -l bench cmd infer probe)" || { gofmt -l bench cmd infer probe; exit 1; }
+	go vet ./...
+	go run $(STATICCHECK) ./...
+	go mod tidy -diff
+	for f in scripts/*.sh .ci/run; do bash -n "$$f"; done
+
+# CCMED_REQUIRE=1 turns "skipped: no engine, model or server" into a failure.
+test: build lint
+	bin/ccmed engine install
+	model=$$(scripts/get_smollm2.sh); ollama=$$(scripts/install_ollama.sh); \
+	CCMED_REQUIRE=1 CCMED_TEST_MODEL="$$model" CCMED_OLLAMA_BIN="$$ollama" go test -race -timeout 30m ./...
+
+bench:
+	go test -run '^$$' -bench . -benchmem ./bench/run ./probe/linear
+
+clean:
+	rm -rf bin

@@ -1,0 +1,336 @@
+package mediation
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/ccmed/ccmed/bench/dmis"
+	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/stats"
+)
+
+// ScoreOptions set the resampling of Score.
+type ScoreOptions struct {
+	Seed      uint64
+	Resamples int // of bootstrap and permutation; 0 means 10,000
+}
+
+// Metrics is what a mediation run measured. Where the labeller is not qualified
+// or a role is degenerate, the numbers that would rest on it are left out and
+// Notes say so: what stays are utterances and counts.
+type Metrics struct {
+	Conditions []ConditionMetrics `json:"conditions"`
+	// Differences are paired by dialogue; one family, Holm-corrected.
+	Differences []Difference  `json:"differences,omitempty"`
+	Labeller    *LabellerCard `json:"labeller,omitempty"`
+	// PipelineCheck is true when no number of this run is a finding.
+	PipelineCheck bool      `json:"pipeline_check"`
+	Degenerate    []string  `json:"degenerate,omitempty"` // roles with a constant answer
+	Outcomes      []Outcome `json:"outcomes"`
+	Notes         []string  `json:"notes,omitempty"`
+}
+
+// ConditionMetrics is what one condition came to.
+type ConditionMetrics struct {
+	Condition string `json:"condition"`
+	N         int    `json:"n"`        // dialogues
+	Mediated  int    `json:"mediated"` // with a mediator's line
+	// DistinctLines counts different utterances.
+	DistinctLines int     `json:"distinct_lines"`
+	Sentences     float64 `json:"mean_sentences"`
+	// Values holds, by metric, the mean with its interval; Unscored the reasons
+	// and counts of dialogues without it.
+	Values   map[string]stats.Estimate `json:"values,omitempty"`
+	Unscored map[string]map[string]int `json:"unscored,omitempty"`
+	// PerStage holds the means of the headline metrics by conflict stage.
+	PerStage map[string]map[string]StageMean `json:"per_stage,omitempty"`
+	// Timing splits AUC by early, exact and late interventions, where a
+	// predicted turn was used.
+	Timing map[string]StageMean `json:"timing,omitempty"`
+	// AUCAll is the AUC over all dialogues, the unmediated continuation standing
+	// in where no turn was predicted.
+	AUCAll *stats.Estimate `json:"auc_all,omitempty"`
+	// AUCExact is over dialogues whose predicted turn is the gold turn: it
+	// conditions on the model's own success and is no headline.
+	AUCExact *stats.Estimate `json:"auc_exact,omitempty"`
+}
+
+// StageMean is a mean over N dialogues.
+type StageMean struct {
+	Mean float64 `json:"mean"`
+	N    int     `json:"n"`
+}
+
+// Difference is a paired difference A − B of a metric.
+type Difference struct {
+	A      string         `json:"a"`
+	B      string         `json:"b"`
+	Metric string         `json:"metric"`
+	Value  stats.Estimate `json:"value"`
+	P      float64        `json:"p"`      // sign-flip permutation by context
+	PHolm  float64        `json:"p_holm"` // corrected over this run's family
+}
+
+// Alpha is the level below which a corrected p is called significant.
+const Alpha = 0.05
+
+// onLabels says whether a metric rests on the labeller.
+func onLabels(metric string) bool { return metric != Judge && metric != JudgeTop }
+
+// Score computes the metrics of a mediation run from its samples, baselines and
+// card included. It asks no model and does not depend on the samples' order.
+func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
+	if o.Resamples == 0 {
+		o.Resamples = 10_000
+	}
+	var m Metrics
+	var err error
+	if m.Outcomes, err = Outcomes(samples); err != nil {
+		return m, err
+	}
+	if m.Labeller, err = Labeller(samples); err != nil {
+		return m, err
+	}
+	usable := m.usable(samples)
+	byCondition := map[string][]Outcome{}
+	for _, x := range m.Outcomes {
+		byCondition[x.Condition] = append(byCondition[x.Condition], x)
+	}
+	boot := stats.Bootstrap{Resamples: o.Resamples, Seed: o.Seed}
+	for _, cond := range conditionOrder(byCondition) {
+		c, err := condition(cond, byCondition[cond], byCondition[Unmediated], usable, boot)
+		if err != nil {
+			return m, err
+		}
+		m.Conditions = append(m.Conditions, c)
+	}
+	if err := m.differences(byCondition, usable, boot, o); err != nil {
+		return m, err
+	}
+	return m, nil
+}
+
+// usable decides which metrics may be printed, and notes why others may not.
+func (m *Metrics) usable(samples []run.Sample) map[string]bool {
+	labels, judge := true, true
+	if m.Labeller == nil {
+		labels = false
+		m.Notes = append(m.Notes, "no labeller card in this run (--card-items 0): no AUC or W1 is printed without one")
+	} else if !m.Labeller.Qualified {
+		labels = false
+		m.Notes = append(m.Notes, "the labeller is not qualified: "+strings.Join(m.Labeller.Why, "; "))
+	}
+	units, keys := group(samples)
+	var stages, scores []int
+	for _, k := range keys {
+		if l, unscored, ok, err := decode[Labels](units[k], StepLabel, k[0]); err == nil && ok && unscored == "" {
+			for _, t := range append([]TurnLabel{l.Pre}, l.After...) {
+				if d, ok := t.Dist(); ok {
+					stages = append(stages, int(d.Argmax()))
+				}
+			}
+		}
+		if j, unscored, ok, err := decode[Judgement](units[k], StepJudge, k[0]); err == nil && ok && unscored == "" && j.NotApplicable == "" {
+			scores = append(scores, j.Score)
+		}
+	}
+	if s, share := stats.MajorityShare(stages); len(stages) > 0 && share > stats.DegenerateShare {
+		labels = false
+		m.Degenerate = append(m.Degenerate, fmt.Sprintf("labeller: degenerate: constant answer (%s in %.0f %% of %d labels)", dmis.Stage(s), 100*share, len(stages)))
+	}
+	if s, share := stats.MajorityShare(scores); len(scores) > 0 && share > stats.DegenerateShare {
+		judge = false
+		m.Degenerate = append(m.Degenerate, fmt.Sprintf("judge: degenerate: constant answer (%d in %.0f %% of %d scores)", s, 100*share, len(scores)))
+	}
+	m.PipelineCheck = !labels
+	out := map[string]bool{}
+	for _, name := range MetricNames {
+		out[name] = labels
+		if !onLabels(name) {
+			// A judge is not checked against people here; it is printed only
+			// where the run as a whole is more than a pipeline check.
+			out[name] = judge && labels
+		}
+	}
+	return out
+}
+
+func conditionOrder(m map[string][]Outcome) []string {
+	var out []string
+	for _, c := range []string{ND, D, Foreign, GroundTruth, Generic, Unmediated} {
+		if len(m[c]) > 0 {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func condition(name string, os, unmediated []Outcome, usable map[string]bool, boot stats.Bootstrap) (ConditionMetrics, error) {
+	c := ConditionMetrics{Condition: name, N: len(os), Unscored: map[string]map[string]int{}}
+	lines := map[string]bool{}
+	total := 0
+	for _, o := range os {
+		if o.Utterance != "" {
+			c.Mediated++
+			lines[o.Utterance] = true
+			total += sentences(o.Utterance)
+		}
+		for metric, why := range o.Unscored {
+			if c.Unscored[metric] == nil {
+				c.Unscored[metric] = map[string]int{}
+			}
+			c.Unscored[metric][why]++
+		}
+	}
+	c.DistinctLines = len(lines)
+	if c.Mediated > 0 {
+		c.Sentences = float64(total) / float64(c.Mediated)
+	}
+	c.Values, c.PerStage = map[string]stats.Estimate{}, map[string]map[string]StageMean{}
+	for _, metric := range MetricNames {
+		if !usable[metric] {
+			continue
+		}
+		v, g := values(os, metric, func(Outcome) bool { return true })
+		if len(v) == 0 {
+			continue
+		}
+		e, err := boot.Mean(v, g)
+		if err != nil {
+			return c, fmt.Errorf("interval of %s under %s: %w", metric, name, err)
+		}
+		c.Values[metric] = e
+		for s := dmis.Denial; s <= dmis.Minimization; s++ {
+			v, _ := values(os, metric, func(o Outcome) bool { return o.Stage == s.String() })
+			if len(v) > 0 {
+				if c.PerStage[s.String()] == nil {
+					c.PerStage[s.String()] = map[string]StageMean{}
+				}
+				c.PerStage[s.String()][metric] = StageMean{meanOf(v), len(v)}
+			}
+		}
+	}
+	if !usable[AUC] || !slices.ContainsFunc(os, func(o Outcome) bool { return o.Turn != o.Gold }) {
+		return c, nil
+	}
+	return c, c.predictedTurns(os, unmediated, boot)
+}
+
+// predictedTurns adds what only makes sense where turns were predicted.
+func (c *ConditionMetrics) predictedTurns(os, unmediated []Outcome, boot stats.Bootstrap) error {
+	c.Timing = map[string]StageMean{}
+	for name, in := range map[string]func(Outcome) bool{
+		"early": func(o Outcome) bool { return o.Turn > 0 && o.Turn < o.Gold },
+		"exact": func(o Outcome) bool { return o.Turn == o.Gold },
+		"late":  func(o Outcome) bool { return o.Turn > o.Gold },
+	} {
+		if v, _ := values(os, AUC, in); len(v) > 0 {
+			c.Timing[name] = StageMean{meanOf(v), len(v)}
+		}
+	}
+	if v, g := values(os, AUC, func(o Outcome) bool { return o.Turn == o.Gold }); len(v) > 0 {
+		e, err := boot.Mean(v, g)
+		if err != nil {
+			return fmt.Errorf("interval of AUC_exact: %w", err)
+		}
+		c.AUCExact = &e
+	}
+	stand := map[string]float64{}
+	for _, o := range unmediated {
+		if v, ok := o.Values[AUC]; ok {
+			stand[o.Item] = v
+		}
+	}
+	var v []float64
+	var g []string
+	for _, o := range os {
+		x, ok := o.Values[AUC]
+		if o.Turn == 0 {
+			x, ok = stand[o.Item]
+		}
+		if ok {
+			v, g = append(v, x), append(g, o.Context)
+		}
+	}
+	if len(v) > 0 {
+		e, err := boot.Mean(v, g)
+		if err != nil {
+			return fmt.Errorf("interval of AUC over all: %w", err)
+		}
+		c.AUCAll = &e
+	}
+	return nil
+}
+
+func values(os []Outcome, metric string, in func(Outcome) bool) (v []float64, groups []string) {
+	for _, o := range os {
+		if x, ok := o.Values[metric]; ok && in(o) {
+			v, groups = append(v, x), append(groups, o.Context)
+		}
+	}
+	return v, groups
+}
+
+func meanOf(v []float64) float64 {
+	s := 0.0
+	for _, x := range v {
+		s += x
+	}
+	return s / math.Max(1, float64(len(v)))
+}
+
+// differences compares, paired by dialogue: D with ND, and every mediated
+// condition with the unmediated and the generic baseline.
+func (m *Metrics) differences(by map[string][]Outcome, usable map[string]bool, boot stats.Bootstrap, so ScoreOptions) error {
+	type pair struct{ a, b, metric string }
+	var pairs []pair
+	for _, metric := range []string{AUC, W1, Judge} {
+		pairs = append(pairs, pair{D, ND, metric})
+		for _, c := range []string{ND, D, Foreign, GroundTruth} {
+			if metric != Judge {
+				pairs = append(pairs, pair{c, Unmediated, metric})
+			}
+			pairs = append(pairs, pair{c, Generic, metric})
+		}
+	}
+	var ps []float64
+	for _, p := range pairs {
+		if !usable[p.metric] {
+			continue
+		}
+		other := map[string]float64{}
+		for _, o := range by[p.b] {
+			if v, ok := o.Values[p.metric]; ok {
+				other[o.Item] = v
+			}
+		}
+		var d []float64
+		var g []string
+		for _, o := range by[p.a] {
+			v, ok := o.Values[p.metric]
+			w, okW := other[o.Item]
+			if ok && okW {
+				d, g = append(d, v-w), append(g, o.Context)
+			}
+		}
+		if len(d) < 2 {
+			continue
+		}
+		e, err := boot.Mean(d, g)
+		if err != nil {
+			return fmt.Errorf("interval of %s − %s: %w", p.a, p.b, err)
+		}
+		pv, err := stats.SignFlip(d, g, so.Resamples, so.Seed)
+		if err != nil {
+			return fmt.Errorf("permutation test of %s − %s: %w", p.a, p.b, err)
+		}
+		m.Differences = append(m.Differences, Difference{A: p.a, B: p.b, Metric: p.metric, Value: e, P: pv})
+		ps = append(ps, pv)
+	}
+	for i, p := range stats.Holm(ps) {
+		m.Differences[i].PHolm = p
+	}
+	return nil
+}

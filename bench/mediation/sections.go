@@ -1,0 +1,205 @@
+package mediation
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ccmed/ccmed/bench/dmis"
+	"github.com/ccmed/ccmed/bench/report"
+	"github.com/ccmed/ccmed/bench/stats"
+)
+
+// PipelineCheck is printed instead of numbers that nobody may cite.
+const PipelineCheck = "pipeline check, not a finding"
+
+// shown are the metrics of the main table, with their headings.
+var shown = []struct{ metric, heading string }{
+	{DAUC, "ΔAUC"}, {AUC, "AUC"}, {AUCOwn, "AUC_own"}, {AUCE, "AUC_E"}, {W1, "signed W1"}, {DeltaE, "ΔE"}, {Judge, "Judge"},
+}
+
+// Sections renders metrics as report sections.
+func Sections(m Metrics) []report.Section {
+	main := report.Section{Title: "Mediation"}
+	if m.PipelineCheck {
+		main.Title += ": " + PipelineCheck
+	}
+	main.Notes = append(append([]string(nil), m.Degenerate...), m.Notes...)
+	main.Tables = append(main.Tables, mainTable(m))
+	if t, ok := unscoredTable(m); ok {
+		main.Tables = append(main.Tables, t)
+	}
+	sections := []report.Section{main}
+	if m.Labeller != nil {
+		sections = append(sections, cardSection(*m.Labeller))
+	}
+	if m.PipelineCheck {
+		return append(sections, utteranceSection(m))
+	}
+	if len(m.Differences) > 0 {
+		sections = append(sections, differenceSection(m))
+	}
+	return append(sections, stageSection(m), utteranceSection(m))
+}
+
+func interval(e stats.Estimate) string { return report.Interval(e.Value, e.Lo, e.Hi, 2) }
+
+func mainTable(m Metrics) report.Table {
+	t := report.Table{Title: "Conditions (95 % intervals over scenario contexts, Paige scale)",
+		Columns: []report.Column{{Name: "condition"}, {Name: "dialogues", Align: report.Right}, {Name: "lines", Align: report.Right}, {Name: "distinct", Align: report.Right}, {Name: "sentences", Align: report.Right}}}
+	if m.PipelineCheck {
+		t.Title = "Conditions"
+	} else {
+		for _, s := range shown {
+			t.Columns = append(t.Columns, report.Column{Name: s.heading, Align: report.Right})
+		}
+	}
+	for _, c := range m.Conditions {
+		sentences := report.Text("")
+		if c.Mediated > 0 {
+			sentences = report.Num(c.Sentences, 1)
+		}
+		row := []report.Cell{report.Text(c.Condition), report.Int(c.N), report.Int(c.Mediated), report.Int(c.DistinctLines), sentences}
+		if !m.PipelineCheck {
+			for _, s := range shown {
+				cell := report.Text("")
+				if e, ok := c.Values[s.metric]; ok {
+					cell = report.Text(fmt.Sprintf("%s n=%d", interval(e), e.N))
+				}
+				row = append(row, cell)
+			}
+		}
+		t.Rows = append(t.Rows, row)
+		if c.AUCAll != nil {
+			t.Notes = append(t.Notes, fmt.Sprintf("%s: AUC over all %d dialogues, the unmediated continuation standing in where no turn was predicted: %s", c.Condition, c.AUCAll.N, interval(*c.AUCAll)))
+		}
+		if c.AUCExact != nil {
+			t.Notes = append(t.Notes, fmt.Sprintf("%s: AUC_exact (predicted = gold, conditions on the model's own success) %s, n=%d", c.Condition, interval(*c.AUCExact), c.AUCExact.N))
+		}
+		for _, k := range []string{"early", "exact", "late"} {
+			if s, ok := c.Timing[k]; ok {
+				t.Notes = append(t.Notes, fmt.Sprintf("%s, %s interventions: AUC %.2f, n=%d", c.Condition, k, s.Mean, s.N))
+			}
+		}
+	}
+	return t
+}
+
+func unscoredTable(m Metrics) (report.Table, bool) {
+	t := report.Table{Title: "Unscored", Columns: []report.Column{{Name: "condition"}, {Name: "metric"}, {Name: "dialogues", Align: report.Right}, {Name: "reason"}}}
+	for _, c := range m.Conditions {
+		// Metrics that fail for the same reason in the same dialogues share a row.
+		type key struct {
+			why string
+			n   int
+		}
+		rows := map[key][]string{}
+		var keys []key
+		for _, metric := range MetricNames {
+			for why, n := range c.Unscored[metric] {
+				k := key{why, n}
+				if rows[k] == nil {
+					keys = append(keys, k)
+				}
+				rows[k] = append(rows[k], metric)
+			}
+		}
+		slices.SortFunc(keys, func(a, b key) int {
+			if a.n != b.n {
+				return b.n - a.n
+			}
+			return strings.Compare(a.why, b.why)
+		})
+		for _, k := range keys {
+			names := strings.Join(rows[k], " ")
+			if len(rows[k]) > 4 {
+				names = fmt.Sprintf("%d metrics", len(rows[k]))
+			}
+			t.Rows = append(t.Rows, []report.Cell{report.Text(c.Condition), report.Text(names), report.Int(k.n), report.Text(k.why)})
+		}
+	}
+	return t, len(t.Rows) > 0
+}
+
+func cardSection(c LabellerCard) report.Section {
+	s := report.Section{Title: "Labeller card: not qualified"}
+	if c.Qualified {
+		s.Title = "Labeller card: qualified"
+	}
+	s.Notes = c.Why
+	facts := report.Table{Columns: []report.Column{{Name: "check"}, {Name: "value", Align: report.Right}}}
+	row := func(k, v string) {
+		facts.Rows = append(facts.Rows, []report.Cell{report.Text(k), report.Text(v)})
+	}
+	row("labels compared with recorded ones", fmt.Sprintf("%d (%d unscored)", c.N, c.Unscored))
+	row("quadratic kappa (at least 0.6)", fmt.Sprintf("%.2f", c.Kappa))
+	row("scripted conflict turns recognised", report.Pct(c.ConflictRecall.K, c.ConflictRecall.N))
+	row("same stage when asked again", report.Pct(c.Consistent.K, c.Consistent.N))
+	row("most frequent stage (at most 80 %)", fmt.Sprintf("%s, %.0f %% of %d", c.Majority, 100*c.MajorityShare, c.Answers))
+	conf := report.Table{Title: "Recorded (rows) against given stages", Columns: []report.Column{{Name: "recorded"}}}
+	for g := dmis.Denial; g <= dmis.Integration; g++ {
+		conf.Columns = append(conf.Columns, report.Column{Name: g.String(), Align: report.Right})
+	}
+	for r := dmis.Denial; r <= dmis.Integration; r++ {
+		cells := []report.Cell{report.Text(r.String())}
+		for g := range c.Confusion[r] {
+			cells = append(cells, report.Int(c.Confusion[r][g]))
+		}
+		conf.Rows = append(conf.Rows, cells)
+	}
+	s.Tables = []report.Table{facts, conf}
+	return s
+}
+
+func differenceSection(m Metrics) report.Section {
+	t := report.Table{Columns: []report.Column{{Name: "difference"}, {Name: "metric"}, {Name: "mean [95 %]", Align: report.Right}, {Name: "n", Align: report.Right}, {Name: "p", Align: report.Right}, {Name: "p (Holm)", Align: report.Right}, {Name: ""}}}
+	for _, d := range m.Differences {
+		mark := "~"
+		if d.PHolm < Alpha {
+			mark = "significant"
+		}
+		t.Rows = append(t.Rows, []report.Cell{report.Text(d.A + " − " + d.B), report.Text(d.Metric), report.Text(interval(d.Value)), report.Int(d.Value.N),
+			report.Text(report.PValue(d.P)), report.Text(report.PValue(d.PHolm)), report.Text(mark)})
+	}
+	return report.Section{Title: "Paired differences", Tables: []report.Table{t},
+		Notes: []string{fmt.Sprintf("one family of %d, Holm-corrected; ~ means no significant difference at %.2f", len(m.Differences), Alpha)}}
+}
+
+func stageSection(m Metrics) report.Section {
+	t := report.Table{Columns: []report.Column{{Name: "condition"}, {Name: "stage"}, {Name: "AUC", Align: report.Right}, {Name: "signed W1", Align: report.Right}, {Name: "Judge", Align: report.Right}}}
+	for _, c := range m.Conditions {
+		for s := dmis.Denial; s <= dmis.Minimization; s++ {
+			v := c.PerStage[s.String()]
+			if v == nil {
+				continue
+			}
+			row := []report.Cell{report.Text(c.Condition), report.Text(s.String())}
+			for _, metric := range []string{AUC, W1, Judge} {
+				cell := report.Text("")
+				if x, ok := v[metric]; ok {
+					cell = report.Text(fmt.Sprintf("%.2f n=%d", x.Mean, x.N))
+				}
+				row = append(row, cell)
+			}
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	return report.Section{Title: "By conflict stage", Tables: []report.Table{t}}
+}
+
+// utteranceSection shows a few lines as they are, for a first look.
+func utteranceSection(m Metrics) report.Section {
+	s := report.Section{Title: "What the mediator said"}
+	t := report.Table{Columns: []report.Column{{Name: "item"}, {Name: "condition"}, {Name: "stage"}, {Name: "line"}}}
+	const perCondition = 3
+	n := map[string]int{}
+	for _, o := range m.Outcomes {
+		if o.Utterance == "" || o.Condition == Generic || o.Condition == GroundTruth || n[o.Condition] == perCondition {
+			continue
+		}
+		n[o.Condition]++
+		t.Rows = append(t.Rows, []report.Cell{report.Text(o.Item), report.Text(o.Condition), report.Text(o.Stage), report.Text(report.Shorten(o.Utterance, 240))})
+	}
+	s.Tables = []report.Table{t}
+	return s
+}

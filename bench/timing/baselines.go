@@ -1,0 +1,29 @@
+package timing
+
+import (
+	"context"
+
+	"github.com/ccmed/ccmed/bench/dialogue"
+)
+
+// Baselines computes every baseline on the evaluated dialogues: fitted on the
+// training dialogues where there are any, else cross-validated by context.
+// Without dialogues there are none.
+func Baselines(ctx context.Context, eval, training []dialogue.Dialogue, first int) ([]BaselineResult, error) {
+	if len(eval) == 0 {
+		return nil, nil
+	}
+	return BaselineInput{Eval: baselineInput(eval), Train: baselineInput(training), First: first}.Results(ctx)
+}
+
+func baselineInput(ds []dialogue.Dialogue) []BaselineDialogue {
+	var out []BaselineDialogue
+	for _, d := range ds {
+		b := BaselineDialogue{ID: d.Key(), Group: d.ContextKey(), Gold: d.ConflictTurn}
+		for _, t := range d.Unmediated() {
+			b.Turns = append(b.Turns, t.Message)
+		}
+		out = append(out, b)
+	}
+	return out
+}

@@ -1,0 +1,284 @@
+package timing
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/ccmed/ccmed/bench/dmis"
+	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/stats"
+)
+
+// ScoreOptions set the resampling of Score.
+type ScoreOptions struct {
+	Seed       uint64
+	Resamples  int // of bootstrap and permutation; 0 means 10,000
+	Confidence float64
+}
+
+// Degenerate is what a constant answer is called: no interval and no V is
+// computed from it.
+const Degenerate = "degenerate: constant answer"
+
+// Metrics is what a timing run measured. A pointer that is nil was not
+// computed: Notes say why.
+type Metrics struct {
+	Mode     Mode           `json:"mode"`
+	N        int            `json:"n"` // dialogues
+	Scored   int            `json:"scored"`
+	Unscored map[string]int `json:"unscored,omitempty"` // reasons
+	// Correct of Scored predictions are the conflict turn; none counts as wrong.
+	Correct      int             `json:"correct"`
+	TurnAcc      *stats.Estimate `json:"turn_acc,omitempty"`
+	WithinOne    int             `json:"within_one"`
+	NoPrediction int             `json:"no_prediction"`
+	// SignedError is the mean of predicted minus gold over predictions made.
+	SignedError *stats.Estimate     `json:"signed_error,omitempty"`
+	Predicted   map[int]int         `json:"predicted"` // turn (0: none) to count
+	PerTurn     map[int]Rate        `json:"per_turn"`
+	PerStage    map[string]Rate     `json:"per_stage"`
+	Confusion   map[int]map[int]int `json:"confusion"` // gold, predicted
+	// V is Cramér's V of predicted against gold turn.
+	V *Association `json:"v,omitempty"`
+	// AUROC compares, within a dialogue, the conflict turn with the turns before.
+	AUROC *Separation `json:"auroc,omitempty"`
+	// DegenerateAnswer names the answer that more than 90 % share, if any.
+	DegenerateAnswer string   `json:"degenerate,omitempty"`
+	Contexts         int      `json:"contexts"`
+	Notes            []string `json:"notes,omitempty"`
+}
+
+// Rate is k of n.
+type Rate struct {
+	K int `json:"k"`
+	N int `json:"n"`
+}
+
+// Association is Cramér's V, raw and with Bergsma's correction, and its
+// permutation p.
+type Association struct {
+	Raw       float64 `json:"raw"`
+	Corrected float64 `json:"corrected"`
+	P         float64 `json:"p"`
+}
+
+// Separation is how well the model's probability tells the conflict turn from
+// the turns before it, over all turns up to the conflict turn, without any
+// threshold. Position and Length are what the turn's number and its length
+// alone reach on the same turns.
+type Separation struct {
+	Model    stats.Estimate `json:"model"`  // pooled over dialogues
+	Within   stats.Estimate `json:"within"` // mean of the dialogues' own AUROC
+	Position float64        `json:"position"`
+	Length   float64        `json:"length"`
+	Turns    int            `json:"turns"`
+}
+
+// Decisions decodes the samples of the deciding step, in the order of items.
+func Decisions(samples []run.Sample) ([]Decision, []string, error) {
+	var ds []Decision
+	var unscored []string
+	slices.SortStableFunc(samples, func(a, b run.Sample) int {
+		if a.Item == b.Item {
+			return a.Repeat - b.Repeat
+		}
+		if len(a.Item) != len(b.Item) {
+			return len(a.Item) - len(b.Item)
+		}
+		if a.Item < b.Item {
+			return -1
+		}
+		return 1
+	})
+	for _, s := range samples {
+		if s.Step != StepDecide {
+			continue
+		}
+		var d Decision
+		if err := json.Unmarshal(s.Data, &d); err != nil {
+			return nil, nil, fmt.Errorf("timing sample of item %s: %w", s.Item, err)
+		}
+		ds = append(ds, d)
+		unscored = append(unscored, s.Unscored)
+	}
+	return ds, unscored, nil
+}
+
+// Score computes the metrics of a timing run from its samples. It asks no model
+// and gives the same result for the same samples in any order.
+func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
+	if o.Resamples == 0 {
+		o.Resamples = 10_000
+	}
+	all, reasons, err := Decisions(slices.Clone(samples))
+	if err != nil {
+		return Metrics{}, err
+	}
+	m := Metrics{N: len(all), Unscored: map[string]int{}, Predicted: map[int]int{}, PerTurn: map[int]Rate{}, PerStage: map[string]Rate{}, Confusion: map[int]map[int]int{}}
+	var ds []Decision
+	contexts := map[string]bool{}
+	for i, d := range all {
+		m.Mode = d.Mode
+		if reasons[i] != "" {
+			m.Unscored[reasons[i]]++
+			continue
+		}
+		ds = append(ds, d)
+		contexts[d.Context] = true
+	}
+	m.Scored, m.Contexts = len(ds), len(contexts)
+	if m.Scored == 0 {
+		m.Notes = append(m.Notes, "no dialogue was scored: nothing is computed")
+		return m, nil
+	}
+	var hits, errs []float64
+	var hitGroups, errGroups []string
+	var gold, pred []int
+	for _, d := range ds {
+		hit := d.Predicted == d.Gold
+		m.Predicted[d.Predicted]++
+		if m.Confusion[d.Gold] == nil {
+			m.Confusion[d.Gold] = map[int]int{}
+		}
+		m.Confusion[d.Gold][d.Predicted]++
+		m.PerTurn[d.Gold] = m.PerTurn[d.Gold].add(hit)
+		m.PerStage[d.Stage] = m.PerStage[d.Stage].add(hit)
+		v := 0.0
+		if hit {
+			v, m.Correct = 1, m.Correct+1
+		}
+		hits, hitGroups = append(hits, v), append(hitGroups, d.Context)
+		gold, pred = append(gold, d.Gold), append(pred, d.Predicted)
+		if d.Predicted == 0 {
+			m.NoPrediction++
+			continue
+		}
+		errs, errGroups = append(errs, float64(d.Predicted-d.Gold)), append(errGroups, d.Context)
+		if e := d.Predicted - d.Gold; e >= -1 && e <= 1 {
+			m.WithinOne++
+		}
+	}
+	boot := stats.Bootstrap{Resamples: o.Resamples, Seed: o.Seed}
+	if turn, share := stats.MajorityShare(pred); share > stats.DegenerateShare {
+		m.DegenerateAnswer = fmt.Sprintf("turn %d in %d of %d", turn, m.Predicted[turn], m.Scored)
+		if turn == 0 {
+			m.DegenerateAnswer = fmt.Sprintf("no turn in %d of %d", m.Predicted[0], m.Scored)
+		}
+		m.Notes = append(m.Notes, Degenerate+" ("+m.DegenerateAnswer+"): no interval, V or AUROC is computed from it")
+		return m, nil
+	}
+	acc, err := boot.Mean(hits, hitGroups)
+	if err != nil {
+		return m, fmt.Errorf("interval of TurnAcc: %w", err)
+	}
+	m.TurnAcc = &acc
+	if len(errs) > 0 {
+		e, err := boot.Mean(errs, errGroups)
+		if err != nil {
+			return m, fmt.Errorf("interval of the signed error: %w", err)
+		}
+		m.SignedError = &e
+	}
+	if v, ok := stats.CramersV(gold, pred); ok {
+		p, err := stats.CramersVPermutation(gold, pred, o.Resamples, o.Seed)
+		if err != nil {
+			return m, fmt.Errorf("permutation test of V: %w", err)
+		}
+		m.V = &Association{v.Raw, v.Corrected, p}
+	} else {
+		m.Notes = append(m.Notes, "V is undefined: predictions or gold turns are constant")
+	}
+	if m.AUROC, err = separation(ds, boot); err != nil {
+		return m, err
+	}
+	return m, nil
+}
+
+func (r Rate) add(hit bool) Rate {
+	r.N++
+	if hit {
+		r.K++
+	}
+	return r
+}
+
+// separation compares turns up to the conflict turn: what comes later is
+// conflict too. Dialogues with an unusable answer among them are left out.
+func separation(ds []Decision, boot stats.Bootstrap) (*Separation, error) {
+	type turns struct {
+		scores, pos, lens []float64
+		labels            []bool
+	}
+	var per []turns
+	var groups []string
+	var all turns
+	for _, d := range ds {
+		var t turns
+		usable := true
+		for _, p := range d.Curve {
+			if p.Turn > d.Gold {
+				break
+			}
+			usable = usable && p.Unscored == ""
+			t.scores, t.pos = append(t.scores, p.Share), append(t.pos, float64(p.Turn))
+			t.lens, t.labels = append(t.lens, float64(d.Lengths[p.Turn-1])), append(t.labels, p.Turn == d.Gold)
+		}
+		if !usable || len(t.labels) < 2 {
+			continue
+		}
+		per, groups = append(per, t), append(groups, d.Context)
+		all.scores, all.pos = append(all.scores, t.scores...), append(all.pos, t.pos...)
+		all.lens, all.labels = append(all.lens, t.lens...), append(all.labels, t.labels...)
+	}
+	if len(per) == 0 {
+		return nil, nil
+	}
+	out := &Separation{Turns: len(all.labels)}
+	var within []float64
+	for _, t := range per {
+		a, err := stats.AUROC(t.scores, t.labels)
+		if err != nil {
+			return nil, fmt.Errorf("AUROC within a dialogue: %w", err)
+		}
+		within = append(within, a)
+	}
+	w, err := boot.Mean(within, groups)
+	if err != nil {
+		return nil, fmt.Errorf("interval of the AUROC within dialogues: %w", err)
+	}
+	out.Within = w
+	pooled := func(idx []int) float64 {
+		var t turns
+		for _, i := range idx {
+			t.scores, t.labels = append(t.scores, per[i].scores...), append(t.labels, per[i].labels...)
+		}
+		a, err := stats.AUROC(t.scores, t.labels)
+		if err != nil {
+			return math.NaN() // every dialogue has both classes
+		}
+		return a
+	}
+	if out.Model, err = boot.Statistic(pooled, groups); err != nil {
+		return nil, fmt.Errorf("interval of the AUROC: %w", err)
+	}
+	if out.Position, err = stats.AUROC(all.pos, all.labels); err != nil {
+		return nil, fmt.Errorf("AUROC of position: %w", err)
+	}
+	if out.Length, err = stats.AUROC(all.lens, all.labels); err != nil {
+		return nil, fmt.Errorf("AUROC of length: %w", err)
+	}
+	return out, nil
+}
+
+// stagesInOrder lists the stages that a map of rates has, in DMIS order.
+func stagesInOrder(m map[string]Rate) []string {
+	var out []string
+	for s := dmis.Denial; s <= dmis.Integration; s++ {
+		if _, ok := m[s.String()]; ok {
+			out = append(out, s.String())
+		}
+	}
+	return out
+}

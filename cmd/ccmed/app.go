@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
+
+	"github.com/ccmed/ccmed/bench/report"
+	"github.com/ccmed/ccmed/bench/run"
+)
+
+// app is the one place that touches the process: streams, environment, clock.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	now            func() time.Time
+
+	soft <-chan struct{} // closed by the first interrupt
+	args []string        // as given, for the manifest and the resume command
+
+	quiet, noColor, json bool
+	configFile           string
+}
+
+// main runs one command line and returns its exit code.
+func (a *app) main(args []string) int {
+	ctx, soft, stop := signals(context.Background())
+	defer stop()
+	a.soft, a.args = soft, args
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil {
+		a.explain(cmd, err)
+	}
+	return exitCode(err)
+}
+
+// explain prints an error in one sentence, and after a usage error how to go on.
+func (a *app) explain(cmd *cobra.Command, err error) {
+	var interrupted *run.InterruptedError
+	if errors.As(err, &interrupted) {
+		fmt.Fprintf(a.stderr, "interrupted; go on with: ccmed runs resume %s\n", interrupted.Path)
+		return
+	}
+	if errors.Is(err, context.Canceled) {
+		fmt.Fprintln(a.stderr, "interrupted")
+		return
+	}
+	fmt.Fprintf(a.stderr, "ccmed: %v\n", err)
+	var usage *usageError
+	if errors.As(err, &usage) && cmd != nil {
+		fmt.Fprintf(a.stderr, "Try: %s --help\n", cmd.CommandPath())
+	}
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "ccmed",
+		Short: "When and how well local language models mediate cross-cultural conflict",
+		Long: `ccmed runs open models on this machine and measures when they step into a
+cross-cultural conflict (timing), how well they mediate it (mediate), and scores
+dialogues made elsewhere (score). No API key, no network.
+
+Start with: ccmed doctor`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version(),
+	}
+	root.SetVersionTemplate("ccmed {{.Version}}\n")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	f := root.PersistentFlags()
+	f.BoolVar(&a.quiet, "quiet", false, "no progress on standard error")
+	f.BoolVar(&a.noColor, "no-color", false, "no colour, even on a terminal")
+	f.BoolVar(&a.json, "json", false, "print results as JSON")
+	f.StringVar(&a.configFile, "config", "", "settings file (default ccmed.yaml in the working folder, when there)")
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.configure(cmd) }
+	root.AddCommand(a.doctorCmd(), a.engineCmd(), a.dataCmd(), a.timingCmd(), a.mediateCmd(), a.scoreCmd(),
+		a.metricsCmd(), a.runsCmd(), a.compareCmd(), a.engineCheckCmd())
+	root.AddCommand(topic("exit-codes", "What the exit codes mean", exitCodesHelp),
+		topic("environment", "Environment variables and ccmed.yaml", environmentHelp),
+		topic("methods", "What is measured, with formulas", methodsHelp))
+	wrapArgs(root)
+	return root
+}
+
+// wrapArgs makes wrong arguments of any command a usage error.
+func wrapArgs(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return &usageError{err}
+			}
+			return nil
+		}
+	}
+	if cmd.HasSubCommands() && cmd.RunE == nil && cmd.Parent() != nil {
+		cmd.RunE = func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("unknown command %q for %q", args[0], c.CommandPath())
+			}
+			return c.Help()
+		}
+	}
+	for _, c := range cmd.Commands() {
+		wrapArgs(c)
+	}
+}
+
+func topic(name, short, long string) *cobra.Command {
+	return &cobra.Command{Use: name, Short: short, Long: long}
+}
+
+// print renders sections to standard output in the asked format.
+func (a *app) print(sections []report.Section) error {
+	format := report.Terminal
+	if a.json {
+		format = report.JSON
+	}
+	return report.Write(a.stdout, format, sections, report.Options{Color: a.color(a.stdout), Width: 0})
+}
+
+func (a *app) color(w io.Writer) bool {
+	return !a.noColor && a.getenv("NO_COLOR") == "" && isTerminal(w)
+}
+
+func (a *app) progress() run.Progress {
+	switch {
+	case a.quiet:
+		return run.Silent()
+	case isTerminal(a.stderr):
+		return run.Bar(a.stderr)
+	}
+	return run.Lines(a.stderr)
+}
+
+// note prints a line for the user that is not data.
+func (a *app) note(format string, args ...any) {
+	if !a.quiet {
+		fmt.Fprintf(a.stderr, format+"\n", args...)
+	}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && isatty.IsTerminal(f.Fd())
+}
+
+// release is set by the Makefile; a plain go build has the commit alone.
+var release = "dev"
+
+// version returns the release and the commit it was built from.
+func version() string {
+	commit := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+				commit = " " + s.Value[:12]
+			}
+			if s.Key == "vcs.modified" && s.Value == "true" {
+				commit += "+"
+			}
+		}
+	}
+	return strings.TrimSpace(release + commit)
+}

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ccmed/ccmed/bench/dialogue"
+	"github.com/ccmed/ccmed/bench/prompt"
+	"github.com/ccmed/ccmed/bench/report"
+)
+
+// dataFlags say which dialogues a command works on.
+type dataFlags struct {
+	dir, split string
+	lenient    bool
+	limit      int
+}
+
+func (d *dataFlags) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&d.dir, "data", "", `folder or JSONL file of CC-Mediation records (their repository's data folder works); "sample" is the embedded sample`)
+	f.StringVar(&d.split, "split", "", "evaluate or training, where the folder holds both (default evaluate)")
+	f.BoolVar(&d.lenient, "lenient", false, "leave out records that cannot be used, count them and go on")
+	f.IntVar(&d.limit, "limit", 0, "take the first N dialogues, spread over stages; 0 takes all")
+}
+
+// load reads the dialogues and tells what was left out.
+func (d *dataFlags) load(ctx context.Context, a *app) ([]dialogue.Dialogue, error) {
+	if d.dir == "" {
+		return nil, usagef(`no data given; name a folder of records with --data, or try --data sample`)
+	}
+	if d.limit < 0 {
+		return nil, usagef("--limit %d; it must not be negative", d.limit)
+	}
+	ds, err := d.read(ctx, a, d.split)
+	if err != nil {
+		return nil, err
+	}
+	return dialogue.Limit(ds, d.limit), nil
+}
+
+func (d *dataFlags) read(ctx context.Context, a *app, split string) ([]dialogue.Dialogue, error) {
+	if d.dir == "sample" {
+		return dialogue.Sample(), nil
+	}
+	ds, rep, err := dialogue.Read(ctx, d.dir, dialogue.ReadOptions{Lenient: d.lenient, Split: split})
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range rep.Problems {
+		a.note("left out: %v", p)
+	}
+	return ds, nil
+}
+
+func (a *app) dataCmd() *cobra.Command {
+	cmd := &cobra.Command{Use: "data", Short: "Look at, check, split and sample dialogue records"}
+	cmd.AddCommand(a.dataStatsCmd(), a.dataValidateCmd(), a.dataSampleCmd(), a.dataSplitCmd(), a.dataPromptsCmd())
+	return cmd
+}
+
+func (a *app) dataStatsCmd() *cobra.Command {
+	d := dataFlags{}
+	cmd := &cobra.Command{
+		Use:   "stats DIR",
+		Short: "Count what a folder of records holds",
+		Example: `  ccmed data stats CC-Mediation/data
+  ccmed data stats sample`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d.dir = args[0]
+			var sections []report.Section
+			sets := []string{d.split}
+			if d.split == "" && d.dir != "sample" {
+				splits, err := dialogue.Splits(d.dir)
+				if err != nil {
+					return err
+				}
+				if len(splits) > 0 {
+					sets = splits
+				}
+			}
+			read := map[string][]dialogue.Dialogue{}
+			for _, s := range sets {
+				ds, err := d.read(cmd.Context(), a, s)
+				if err != nil {
+					return err
+				}
+				read[s] = ds
+				name := s
+				if name == "" {
+					name = filepath.Base(d.dir)
+				}
+				sections = append(sections, statsSection(name, dialogue.Stats(ds)))
+			}
+			if ev, tr := read["evaluate"], read["training"]; ev != nil && tr != nil {
+				shared, total := dialogue.SharedContexts(ev, tr)
+				sections[0].Notes = append(sections[0].Notes, fmt.Sprintf("%d of %d evaluation dialogues have a scenario context that also occurs in training", shared, total))
+			}
+			return a.print(sections)
+		},
+	}
+	cmd.Flags().StringVar(&d.split, "split", "", "evaluate or training; both where the folder holds both")
+	cmd.Flags().BoolVar(&d.lenient, "lenient", false, "leave out records that cannot be used")
+	return cmd
+}
+
+func statsSection(name string, s dialogue.Summary) report.Section {
+	counts := func(title, label string, keys []string, n map[string]int) report.Table {
+		t := report.Table{Title: title, Columns: []report.Column{{Name: label}, {Name: "dialogues", Align: report.Right}}}
+		for _, k := range keys {
+			t.Rows = append(t.Rows, []report.Cell{report.Text(k), report.Int(n[k])})
+		}
+		return t
+	}
+	turns := func(title, label string, m map[int]int) report.Table {
+		t := report.Table{Title: title, Columns: []report.Column{{Name: label}, {Name: "dialogues", Align: report.Right}}}
+		for i := range 32 {
+			if m[i] > 0 {
+				t.Rows = append(t.Rows, []report.Cell{report.Text(strconv.Itoa(i)), report.Int(m[i])})
+			}
+		}
+		return t
+	}
+	facts := report.Table{Title: "Records", Columns: []report.Column{{Name: "fact"}, {Name: "value", Align: report.Right}}}
+	row := func(k string, c report.Cell) { facts.Rows = append(facts.Rows, []report.Cell{report.Text(k), c}) }
+	row("dialogues", report.Int(s.N))
+	row("usable mediations", report.Int(s.UsableMediations))
+	row("distinct scenario contexts", report.Int(s.Contexts))
+	for _, f := range s.AgentFields() {
+		row("agents without "+f.Name, report.Text(fmt.Sprintf("%d of %d", f.Missing, s.Agents)))
+	}
+	if s.StoredPositive.N > 0 {
+		row("mean stored AUC, positive", report.Num(s.StoredPositive.Mean, 4))
+		row("mean stored AUC, negative", report.Num(s.StoredNegative.Mean, 4))
+		row("difference", report.Num(s.StoredPositive.Mean-s.StoredNegative.Mean, 4))
+		row("pairs with both", report.Int(s.StoredPairs))
+	} else {
+		row("mean stored AUC", report.Text("none stored"))
+	}
+	return report.Section{Title: "Data: " + name, Tables: []report.Table{facts,
+		counts("Conflict stage", "stage", s.StageNames(), s.Stages), turns("Conflict turn", "turn", s.ConflictTurns), turns("Last turn", "turn", s.LastTurns)}}
+}
+
+func (a *app) dataValidateCmd() *cobra.Command {
+	d := dataFlags{}
+	cmd := &cobra.Command{
+		Use:     "validate DIR",
+		Short:   "Check records: broken JSON, missing turns, duplicate ids, unknown stages, turns out of order",
+		Example: "  ccmed data validate CC-Mediation/data",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ds, rep, err := dialogue.Read(cmd.Context(), args[0], dialogue.ReadOptions{Lenient: true, Split: d.split})
+			if err != nil {
+				return err
+			}
+			for _, p := range rep.Problems {
+				fmt.Fprintln(a.stdout, p)
+			}
+			fmt.Fprintf(a.stdout, "%d dialogues can be used, %d records cannot\n", len(ds), len(rep.Problems))
+			if len(rep.Problems) > 0 {
+				return &partialError{fmt.Errorf("%d records cannot be used; mend them, or leave them out with --lenient", len(rep.Problems))}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&d.split, "split", "", "evaluate or training; all where empty")
+	return cmd
+}
+
+func (a *app) dataSampleCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:     "sample DIR",
+		Short:   "Write the embedded sample of 12 dialogues, as an example of the format",
+		Example: "  ccmed data sample my-dialogues",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			ds := dialogue.Sample()
+			if err := dialogue.Write(args[0], ds); err != nil {
+				return err
+			}
+			a.note("wrote %d dialogues to %s", len(ds), args[0])
+			return nil
+		},
+	}
+}
+
+func (a *app) dataSplitCmd() *cobra.Command {
+	d := dataFlags{}
+	var out string
+	var fraction float64
+	var seed int64
+	cmd := &cobra.Command{
+		Use:   "split DIR",
+		Short: "Split dialogues in two so that no scenario context is in both",
+		Long: `split writes two folders of records, OUT/training and OUT/evaluate. Dialogues that
+share a scenario context stay together, stages are kept in balance, and the
+same seed gives the same split.`,
+		Example: "  ccmed data split CC-Mediation/data/training --out split --evaluate 0.2",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d.dir = args[0]
+			if out == "" {
+				return usagef("no --out folder given")
+			}
+			if fraction <= 0 || fraction >= 1 {
+				return usagef("--evaluate %g; it must lie between 0 and 1", fraction)
+			}
+			ds, err := d.load(cmd.Context(), a)
+			if err != nil {
+				return err
+			}
+			train, eval, err := dialogue.Split(ds, fraction, seed)
+			if err != nil {
+				return err
+			}
+			if err := dialogue.Write(filepath.Join(out, "training"), train); err != nil {
+				return err
+			}
+			if err := dialogue.Write(filepath.Join(out, "evaluate"), eval); err != nil {
+				return err
+			}
+			a.note("wrote %d training and %d evaluation dialogues to %s", len(train), len(eval), out)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&out, "out", "", "folder to write to")
+	f.Float64Var(&fraction, "evaluate", 0.2, "share of the dialogues for evaluation")
+	f.Int64Var(&seed, "seed", 1, "seed of the split")
+	f.StringVar(&d.split, "split", "", "evaluate or training, where the folder holds both")
+	f.BoolVar(&d.lenient, "lenient", false, "leave out records that cannot be used")
+	return cmd
+}
+
+func (a *app) dataPromptsCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:     "prompts DIR",
+		Short:   "Write the prompt templates into a folder, to change them and use them with --prompts",
+		Example: "  ccmed data prompts my-prompts",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := prompt.WriteTo(args[0]); err != nil {
+				return err
+			}
+			a.note("wrote the templates to %s", args[0])
+			return nil
+		},
+	}
+}
+
+// path is the data's place for a manifest: absolute, so that the run can be
+// scored from anywhere.
+func (d *dataFlags) path() string {
+	if d.dir == "sample" {
+		return d.dir
+	}
+	if p, err := filepath.Abs(d.dir); err == nil {
+		return p
+	}
+	return d.dir
+}

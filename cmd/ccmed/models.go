@@ -1,0 +1,486 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/infer/cache"
+	"github.com/ccmed/ccmed/infer/llamacpp"
+	"github.com/ccmed/ccmed/infer/ollama"
+	"github.com/ccmed/ccmed/infer/openai"
+)
+
+// Model roles of the tasks.
+const (
+	roleMediator  = "mediator"
+	roleSimulator = "simulator"
+	roleLabeller  = "labeller"
+	roleJudge     = "judge"
+)
+
+var backends = []string{"ollama", "embedded", "openai"}
+
+// modelFlags say which model answers and where it runs.
+type modelFlags struct {
+	model, backend string
+	hosts          []string
+	numCtx         int
+	concurrency    int
+	gpuLayers      int
+	threads        int
+	cacheFile      string
+	continueFinal  bool
+}
+
+func (m *modelFlags) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&m.model, "model", "m", "", "model: a name of the server, or a GGUF file (then --backend is embedded)")
+	f.StringVar(&m.backend, "backend", "", "ollama, embedded (llama.cpp in this process) or openai (any compatible server); default ollama, embedded for a GGUF file")
+	f.StringArrayVar(&m.hosts, "host", nil, "server address; repeat it to spread the work over several (default $OLLAMA_HOST or 127.0.0.1:11434)")
+	f.IntVar(&m.numCtx, "num-ctx", 0, "context length in tokens; 0 fits it to the longest item once")
+	f.IntVar(&m.concurrency, "concurrency", 1, "requests at a time and server; more than one spoils Ollama's prompt cache unless it has slots")
+	f.IntVar(&m.gpuLayers, "gpu-layers", -1, "layers on the GPU with --backend embedded; -1 all, 0 none")
+	f.IntVar(&m.threads, "threads", 0, "CPU threads with --backend embedded; 0 means all cores")
+	f.StringVar(&m.cacheFile, "cache", "", `response cache: a file, "off", or "force" to use it without a model digest too (default: in the user's cache folder)`)
+	f.BoolVar(&m.continueFinal, "continue-final", false, "with --backend openai: the server continues an unfinished assistant message (vLLM does)")
+}
+
+// spec is one model as the user named it.
+type spec struct{ backend, model string }
+
+func (s spec) String() string { return s.backend + ":" + s.model }
+
+// parse reads "MODEL" or "BACKEND:MODEL".
+func (m *modelFlags) parse(s string) (spec, error) {
+	if s == "" {
+		return spec{}, usagef("no model given; name one with --model (`ollama list` shows what the server has) or give a GGUF file")
+	}
+	if b, rest, ok := strings.Cut(s, ":"); ok && slices.Contains(backends, b) {
+		return spec{b, rest}, nil
+	}
+	backend := m.backend
+	if backend == "" {
+		backend = "ollama"
+		if strings.EqualFold(filepath.Ext(s), ".gguf") {
+			backend = "embedded"
+		}
+	}
+	if !slices.Contains(backends, backend) {
+		return spec{}, usagef("unknown backend %q; known are %s", backend, strings.Join(backends, ", "))
+	}
+	return spec{backend, s}, nil
+}
+
+func (a *app) ollamaHosts(m *modelFlags) []string {
+	if len(m.hosts) > 0 {
+		return m.hosts
+	}
+	if h := a.getenv("OLLAMA_HOST"); h != "" {
+		return []string{h}
+	}
+	return []string{"127.0.0.1:11434"}
+}
+
+// fleet opens the models of a run, one spec at a time, and keeps a model open
+// while consecutive roles use it.
+type fleet struct {
+	app   *app
+	flags *modelFlags
+	roles map[string]spec
+	db    *cache.DB
+	// numCtx is the context length of each role; frozen before the run.
+	numCtx map[string]int
+
+	mu      sync.Mutex
+	current spec
+	open    []infer.Backend
+	vocabs  map[string]*llamacpp.Vocab
+	models  map[spec]infer.Model
+}
+
+// newFleet resolves the roles. An empty role spec means the mediator's model.
+func (a *app) newFleet(m *modelFlags, roles map[string]string) (*fleet, error) {
+	f := &fleet{app: a, flags: m, roles: map[string]spec{}, numCtx: map[string]int{}, vocabs: map[string]*llamacpp.Vocab{}, models: map[spec]infer.Model{}}
+	if m.concurrency < 1 {
+		return nil, usagef("--concurrency %d; it must be at least 1", m.concurrency)
+	}
+	if m.numCtx < 0 {
+		return nil, usagef("--num-ctx %d; it must not be negative", m.numCtx)
+	}
+	for role, name := range roles {
+		if name == "" {
+			name = m.model
+		}
+		s, err := m.parse(name)
+		if err != nil {
+			return nil, err
+		}
+		f.roles[role] = s
+	}
+	if m.cacheFile != "off" {
+		file := m.cacheFile
+		if file == "" || file == "force" {
+			dir, err := llamacpp.CacheDir()
+			if err != nil {
+				return nil, fmt.Errorf("find the cache folder: %w", err)
+			}
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return nil, fmt.Errorf("make the cache folder: %w; choose another with CCMED_CACHE, or give --cache off", err)
+			}
+			file = filepath.Join(dir, "responses.db")
+		}
+		db, err := cache.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		f.db = db
+	}
+	return f, nil
+}
+
+// order lists the roles so that those of one model follow each other.
+func (f *fleet) order() []string {
+	roles := slices.Collect(maps.Keys(f.roles))
+	slices.SortFunc(roles, func(x, y string) int {
+		return strings.Compare(f.roles[x].String()+"\x00"+x, f.roles[y].String()+"\x00"+y)
+	})
+	return roles
+}
+
+// Model identifies the model of a role.
+func (f *fleet) Model(ctx context.Context, role string) (infer.Model, error) {
+	if _, err := f.Workers(ctx, role); err != nil {
+		return infer.Model{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.models[f.roles[role]], nil
+}
+
+// Workers returns one backend a worker for a role; closing them is the fleet's
+// affair, so that a model stays loaded while the next role uses it too.
+func (f *fleet) Workers(ctx context.Context, role string) ([]infer.Backend, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s, ok := f.roles[role]
+	if !ok {
+		return nil, fmt.Errorf("no model for the role %q", role)
+	}
+	if len(f.open) == 0 || f.current != s {
+		f.closeModels()
+		bs, err := f.openSpec(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		f.open, f.current = bs, s
+	}
+	out := make([]infer.Backend, len(f.open))
+	for i, b := range f.open {
+		out[i] = &borrowed{Backend: b, numCtx: f.numCtx[role]}
+	}
+	return out, nil
+}
+
+func (f *fleet) closeModels() {
+	closed := map[infer.Backend]bool{}
+	for _, b := range f.open {
+		if !closed[b] {
+			closed[b] = true
+			if err := b.Close(); err != nil {
+				f.app.note("closing %s: %v", f.current, err)
+			}
+		}
+	}
+	f.open = nil
+}
+
+// Close frees the open model, the vocabularies and the cache.
+func (f *fleet) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closeModels()
+	for _, v := range f.vocabs {
+		v.Close()
+	}
+	if f.db != nil {
+		return f.db.Close()
+	}
+	return nil
+}
+
+func (f *fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
+	var hosts []infer.Backend
+	switch s.backend {
+	case "embedded":
+		b, err := f.openEmbedded(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		hosts = []infer.Backend{b}
+	case "ollama":
+		for _, h := range f.app.ollamaHosts(f.flags) {
+			b, err := f.openOllama(ctx, h, s.model)
+			if err != nil {
+				return nil, err
+			}
+			hosts = append(hosts, b)
+		}
+	case "openai":
+		if len(f.flags.hosts) == 0 {
+			return nil, usagef("--backend openai needs --host, the server's address up to /v1")
+		}
+		for _, h := range f.flags.hosts {
+			b, err := openai.New(h, s.model, f.app.getenv("OPENAI_API_KEY"), openai.Options{ContinueFinal: f.flags.continueFinal})
+			if err != nil {
+				return nil, err
+			}
+			for _, n := range b.Notes() {
+				f.app.note("%s: %s", h, n)
+			}
+			hosts = append(hosts, b)
+		}
+	}
+	var identity infer.Model
+	for i, b := range hosts {
+		m, err := b.Model(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			identity = m
+		} else if m.Digest != identity.Digest || m.TemplateHash != identity.TemplateHash {
+			return nil, fmt.Errorf("the servers hold different versions of %s (%s and %s); pull the same one on all", s.model, short(identity.Digest), short(m.Digest))
+		}
+		b = infer.Retry(b, infer.RetryPolicy{Notify: func(err error, wait time.Duration) {
+			f.app.note("trying again in %s: %v", wait.Round(100*time.Millisecond), err)
+		}})
+		if f.db != nil && (m.Digest != "" || f.flags.cacheFile == "force") {
+			if b, err = cache.Wrap(b, f.db, m, f.flags.cacheFile == "force"); err != nil {
+				return nil, err
+			}
+		} else if f.db != nil {
+			f.app.note("%s tells no digest of %s: the response cache is off (--cache force uses it all the same)", s.backend, s.model)
+		}
+		hosts[i] = b
+	}
+	f.models[s] = identity
+	var out []infer.Backend
+	n := f.flags.concurrency
+	if s.backend == "embedded" {
+		n = 1 // one context: more workers would only wait for each other
+	}
+	for range n {
+		out = append(out, hosts...)
+	}
+	return out, nil
+}
+
+func (f *fleet) openEmbedded(ctx context.Context, s spec) (infer.Backend, error) {
+	o := llamacpp.Options{ModelPath: s.model, Name: strings.TrimSuffix(filepath.Base(s.model), filepath.Ext(s.model)),
+		GPULayers: f.flags.gpuLayers, Threads: f.flags.threads, NumCtx: f.flags.numCtx}
+	if !strings.EqualFold(filepath.Ext(s.model), ".gguf") {
+		// A name of Ollama's: the same weights and the server's own rendering.
+		server, err := ollama.New(f.app.ollamaHosts(f.flags)[0], s.model, ollama.Options{})
+		if err != nil {
+			return nil, err
+		}
+		m, err := server.Model(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("ask Ollama where %s lies (or give a GGUF file): %w", s.model, err)
+		}
+		if m.Path == "" {
+			return nil, fmt.Errorf("the weights of %s are not readable on this machine; give a GGUF file, or --backend ollama", s.model)
+		}
+		o.ModelPath, o.Name, o.Digest, o.TemplateHash = m.Path, s.model, m.Digest, m.TemplateHash
+		o.Render = func(ctx context.Context, ms []infer.Message) (string, error) {
+			return server.Render(ctx, infer.Prompt{Messages: ms})
+		}
+		if err := f.freeGPU(ctx, o.ModelPath); err != nil {
+			return nil, err
+		}
+	}
+	return llamacpp.Open(ctx, o)
+}
+
+// freeGPU unloads models that Ollama holds on the GPU before the engine loads
+// one there: two of them seldom fit.
+func (f *fleet) freeGPU(ctx context.Context, _ string) error {
+	if f.flags.gpuLayers == 0 {
+		return nil
+	}
+	host := f.app.ollamaHosts(f.flags)[0]
+	loaded, err := ollama.Loaded(ctx, host)
+	if err != nil {
+		return nil //nolint:nilerr // no server, nothing held
+	}
+	for _, m := range loaded {
+		if m.VRAM == 0 {
+			continue
+		}
+		f.app.note("unloading %s from Ollama: it holds %.1f GB of GPU memory that the embedded engine needs", m.Name, float64(m.VRAM)/1e9)
+		if err := ollama.Unload(ctx, host, m.Name); err != nil {
+			return fmt.Errorf("unload %s from Ollama: %w", m.Name, err)
+		}
+	}
+	return nil
+}
+
+func (f *fleet) openOllama(ctx context.Context, host, model string) (infer.Backend, error) {
+	b, err := ollama.New(host, model, ollama.Options{})
+	if err != nil {
+		return nil, err
+	}
+	m, err := b.Model(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// With the weights and the engine at hand, tokens are counted exactly.
+	v, err := f.vocab(ctx, m.Path)
+	if err != nil {
+		f.app.note("token counts of %s are estimates: %v", model, err)
+	}
+	if v == nil {
+		return b, nil
+	}
+	return ollama.New(host, model, ollama.Options{Tokenize: func(_ context.Context, s string) ([]int32, error) { return v.Tokenize(s) }})
+}
+
+func (f *fleet) vocab(ctx context.Context, path string) (*llamacpp.Vocab, error) {
+	if path == "" {
+		return nil, errors.New("the weights are not readable on this machine")
+	}
+	if v, ok := f.vocabs[path]; ok {
+		return v, nil
+	}
+	v, err := llamacpp.OpenVocab(ctx, path, "")
+	if err != nil {
+		return nil, err
+	}
+	f.vocabs[path] = v
+	return v, nil
+}
+
+// fit freezes the context length of a role: --num-ctx, or what the longest of
+// its prompts needs plus the answer's tokens, rounded up to 256.
+func (f *fleet) fit(ctx context.Context, role string, longest []infer.Prompt, answer int) error {
+	if n := f.flags.numCtx; n > 0 {
+		f.numCtx[role] = n
+		return nil
+	}
+	bs, err := f.Workers(ctx, role)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(longest, func(a, b infer.Prompt) int { return promptBytes(b) - promptBytes(a) })
+	need := 0
+	for _, p := range longest[:min(8, len(longest))] {
+		n, err := countTokens(ctx, bs[0], p)
+		if err != nil {
+			return err
+		}
+		need = max(need, n)
+	}
+	n := (need + answer + 16 + 255) / 256 * 256
+	f.mu.Lock()
+	m := f.models[f.roles[role]]
+	f.mu.Unlock()
+	if m.ContextTrain > 0 && n > m.ContextTrain {
+		if need+answer > m.ContextTrain {
+			return fmt.Errorf("the longest prompt of the %s needs about %d tokens and %s was trained on %d; leave that item out, or set --num-ctx yourself",
+				role, need+answer, m.Name, m.ContextTrain)
+		}
+		n = m.ContextTrain
+	}
+	f.numCtx[role] = n
+	return nil
+}
+
+// shareContext gives roles with one model one context length, so that the
+// server does not load it again between steps.
+func (f *fleet) shareContext() {
+	for role, s := range f.roles {
+		for other, t := range f.roles {
+			if s == t {
+				f.numCtx[role] = max(f.numCtx[role], f.numCtx[other])
+			}
+		}
+	}
+}
+
+// countTokens counts a prompt exactly where the backend can, else from its
+// bytes: 2.5 bytes a token is below what tokenizers of today reach on prose.
+func countTokens(ctx context.Context, b infer.Backend, p infer.Prompt) (int, error) {
+	rendered, err := b.Render(ctx, p)
+	if errors.Is(err, infer.ErrUnsupported) {
+		return promptBytes(p)*2/5 + 64, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("render a prompt to count its tokens: %w", err)
+	}
+	if c, ok := b.(infer.TokenCounter); ok {
+		n, err := c.CountTokens(ctx, rendered)
+		if err == nil || !errors.Is(err, infer.ErrUnsupported) {
+			return n, err
+		}
+	}
+	return len(rendered) * 2 / 5, nil
+}
+
+func promptBytes(p infer.Prompt) int {
+	n := len(p.Raw) + len(p.LeadIn)
+	for _, m := range p.Messages {
+		n += len(m.Content) + 16
+	}
+	return n
+}
+
+// borrowed is a backend lent to one step: closing it does nothing, and every
+// request has the frozen context length.
+type borrowed struct {
+	infer.Backend
+	numCtx int
+}
+
+func (b *borrowed) Close() error { return nil }
+
+func (b *borrowed) Chat(ctx context.Context, p infer.Prompt, o infer.Params) (infer.Reply, error) {
+	o.NumCtx = b.numCtx
+	return b.Backend.Chat(ctx, p, o)
+}
+
+func (b *borrowed) Choose(ctx context.Context, ps []infer.Prompt, as []infer.Answer, o infer.Params) ([]infer.Choice, error) {
+	o.NumCtx = b.numCtx
+	return b.Backend.Choose(ctx, ps, as, o)
+}
+
+func (b *borrowed) CountTokens(ctx context.Context, rendered string) (int, error) {
+	if c, ok := b.Backend.(infer.TokenCounter); ok {
+		return c.CountTokens(ctx, rendered)
+	}
+	return 0, infer.ErrUnsupported
+}
+
+func short(digest string) string {
+	digest = strings.TrimPrefix(digest, "sha256:")
+	return digest[:min(12, len(digest))]
+}
+
+// hostName is a server's address without a user's password.
+func hostName(h string) string {
+	if u, err := url.Parse(h); err == nil && u.Host != "" {
+		return u.Host
+	}
+	return h
+}
