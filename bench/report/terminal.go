@@ -101,7 +101,7 @@ func terminal(sections []Section, color bool, width int) (string, error) {
 			}
 			body, err := columns(t, width)
 			if err != nil {
-				return "", fmt.Errorf("report: section %q, table %q: %w", s.Title, t.Title, err)
+				return "", fmt.Errorf("section %q, table %q: %w", s.Title, t.Title, err)
 			}
 			add(b.String() + body + notes(t.Notes))
 		}
