@@ -5,8 +5,7 @@
 //	ds, _, err := dialogue.Read(ctx, "CC-Mediation/data", dialogue.ReadOptions{})
 //	fmt.Print(dialogue.Transcript(ds[0].Unmediated()))
 //
-// The format is described in docs/formats.md; Sample returns twelve records that
-// come with the package.
+// Sample returns twelve records that come with the package and show the format.
 package dialogue
 
 import (
@@ -68,8 +67,8 @@ type Turn struct {
 	Speaker string
 	Agent   int // 1, 2 or Mediator
 	Message string
-	// Label is the speaker's DMIS stage in the turns of the conflict and after,
-	// what the turn is there for ("transition", ...) before.
+	// Label names the DMIS stage of the conflict speaker after the turn, whoever
+	// speaks it; before the conflict, what the turn is there for ("transition").
 	Label string
 	Phase string
 }

@@ -136,6 +136,7 @@ func TestValues(t *testing.T) {
 		{"People from New Zealand strongly agree that bread is a meal.", "People from Peru disagree that bread is a meal.", "that bread is a meal.", []string{"New Zealand", "Peru"}},
 		{"People from Peru place trust in bread.", "People from Chile place trust in bread.", "place trust in bread.", []string{"Chile", "Peru"}},
 		{"People from Peru would like bread.", "People from Peru would not like bread.", "like bread.", []string{"Peru"}},
+		{"People from Peru who work as bakers agree that rye is best.", "People from Chile disagree that rye is best.", "that rye is best.", []string{"Chile", "Peru"}},
 		{"Bread is a meal.", "Rice is needed!", "", []string{"Japan", "Netherlands"}},
 	} {
 		d := variant(t, func(r map[string]any) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/ccmed/ccmed/bench/dialogue"
@@ -91,6 +92,13 @@ func TestReleased(t *testing.T) {
 	} {
 		if math.Abs(c.got-c.want) > 5e-5 {
 			t.Errorf("%s: %.5f, want %.4f", c.fact, c.got, c.want)
+		}
+	}
+	for _, d := range append(eval, training...) {
+		for _, c := range d.Countries() {
+			if c == "" || strings.Contains(c, " who ") {
+				t.Errorf("dialogue %d: country %q", d.ID, c)
+			}
 		}
 	}
 	for _, d := range eval {

@@ -104,7 +104,7 @@ func Split(ds []Dialogue, fraction float64, seed int64) (train, eval []Dialogue,
 		return nil, nil, fmt.Errorf("split dialogues: fraction %g; it must lie between 0 and 1", fraction)
 	}
 	groups := map[string][]Dialogue{}
-	var total [dmis.Integration + 1]float64
+	var total [dmis.NumStages]float64
 	for _, d := range ds {
 		groups[d.ContextKey()] = append(groups[d.ContextKey()], d)
 		total[d.Stage] += fraction
@@ -117,7 +117,7 @@ func Split(ds []Dialogue, fraction float64, seed int64) (train, eval []Dialogue,
 	rng.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 	// A context goes to eval where that brings the stages' counts nearer to
 	// fraction of the total; the last one changes side if a part would be empty.
-	var got [dmis.Integration + 1]float64
+	var got [dmis.NumStages]float64
 	for i, k := range keys {
 		var gain float64
 		with := got

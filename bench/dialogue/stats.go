@@ -108,8 +108,9 @@ func SharedContexts(eval, training []Dialogue) (shared, total int) {
 }
 
 // fromCountry matches the head of a value statement, "People from Peru", up to
-// its verb: names of countries have several words too.
-var fromCountry = regexp.MustCompile(`^People from (?:the )?(.+?) (?:strongly|agree|disagree|have|place|would|do|believe|consider|expect|feel|find|like|prefer|see|think|value)\b`)
+// its verb: names of countries have several words too, and some statements add an
+// occupation.
+var fromCountry = regexp.MustCompile(`^People from (?:the )?(.+?)(?: who .+?)? (?:strongly|agree|disagree|have|place|would|do|believe|consider|expect|feel|find|like|prefer|see|think|value)\b`)
 
 // Countries returns the countries that the value statements name, or else the
 // speakers' nationalities; sorted, each once.
