@@ -10,10 +10,10 @@ import (
 
 // Summary counts what a set of dialogues holds.
 type Summary struct {
-	N      int
-	Stages map[string]int // dialogues by the name of the conflict stage
-	ConflictTurns,
-	LastTurns map[int]int // dialogues by turn
+	N                int
+	Stages           map[string]int // dialogues by the name of the conflict stage
+	ConflictTurns    map[int]int    // dialogues by conflict turn
+	LastTurns        map[int]int    // dialogues by last turn
 	UsableMediations int
 	Contexts         int // distinct scenes
 	Templates        int // distinct values of Template
