@@ -7,8 +7,8 @@ import (
 
 // Equivalence is the outcome of an equivalence test.
 type Equivalence struct {
-	Estimate        // of the mean difference, with the interval that the test looks at
-	Margin  float64 `json:"margin"`
+	Estimate         // of the mean difference, with the interval that the test looks at
+	Margin   float64 `json:"margin"`
 	// Equivalent is true when the interval lies within ±Margin. False is no
 	// evidence of a difference: it may be that too little was measured.
 	Equivalent bool `json:"equivalent"`
