@@ -7,9 +7,9 @@
 //	post := dmis.Distribution{0, 0.2, 0.3, 0.5}      // mostly Acceptance
 //	dmis.SignedW1(pre, post, dmis.Paige)             // 1.7: towards integration
 //
-// Two scales give stages a position. Index counts them, 0..5. Paige has -3, -2, -1,
-// +1, +2, +3, a wider gap where the ethnocentric stages end. A number without its scale means nothing, so every function that
-// depends on one takes it.
+// Two scales give stages a position. Index counts them, 0..5. Paige has -3, -2,
+// -1, +1, +2, +3, a wider gap where the ethnocentric stages end. A number without
+// its scale means nothing, so every function that depends on one takes it.
 package dmis
 
 import (
