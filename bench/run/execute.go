@@ -186,8 +186,8 @@ func (x *execution[I]) run(ctx context.Context) (err error) {
 			err = x.step(hard, soft, i)
 		}
 		switch {
-		case x.stop != nil:
-			return x.stop
+		case x.stopped() != nil:
+			return x.stopped()
 		case err != nil && ctx.Err() == nil:
 			return err
 		case soft.Err() != nil:
@@ -230,6 +230,12 @@ func (x *execution[I]) halt(err error, atOnce bool) {
 	if atOnce {
 		x.hardStop()
 	}
+}
+
+func (x *execution[I]) stopped() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.stop
 }
 
 // pending counts the units of this shard that step i has still to do and can do.

@@ -96,7 +96,11 @@ func (d *Dir) countSamples() (n int, hash string, err error) {
 	if err == nil {
 		defer f.Close()
 		c := &newlines{}
-		if _, err = io.Copy(io.MultiWriter(h, c), f); err != nil {
+		st, err := f.Stat()
+		if err == nil { // only what is there now: the run may be growing
+			_, err = io.Copy(io.MultiWriter(h, c), io.LimitReader(f, st.Size()))
+		}
+		if err != nil {
 			return 0, "", fmt.Errorf("hash the samples: %w", err)
 		}
 		n = c.n

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -33,16 +34,16 @@ func (silent) End()                    {}
 func Lines(w io.Writer) Progress { return &lines{w: w, now: time.Now} }
 
 type lines struct {
-	w                                         io.Writer
-	now                                       func() time.Time
-	name                                      string
-	total, done, tenth, unscored, failed, bad int
-	start                                     time.Time
+	w                                             io.Writer
+	now                                           func() time.Time
+	name                                          string
+	total, done, tenth, unscored, failed, skipped int
+	start                                         time.Time
 }
 
 func (l *lines) Step(name string, total, done int) {
 	l.name, l.total, l.done, l.start = name, total, done, l.now()
-	l.unscored, l.failed, l.bad = 0, 0, 0
+	l.unscored, l.failed, l.skipped = 0, 0, 0
 	l.tenth = tenths(done, total)
 	if done == 0 {
 		fmt.Fprintf(l.w, "%s: %d to do\n", name, total)
@@ -61,8 +62,8 @@ func tenths(done, total int) int {
 func (l *lines) Done(k Key, s Sample, err error) {
 	l.done++
 	switch {
-	case err == ErrSkipped:
-		l.bad++
+	case errors.Is(err, ErrSkipped):
+		l.skipped++
 	case err != nil:
 		l.failed++
 		fmt.Fprintf(l.w, "%s failed: %v\n", k, err)
@@ -81,7 +82,7 @@ func (l *lines) counts() string {
 	for _, c := range []struct {
 		n    int
 		what string
-	}{{l.unscored, "unscored"}, {l.failed, "failed"}, {l.bad, "skipped"}} {
+	}{{l.unscored, "unscored"}, {l.failed, "failed"}, {l.skipped, "skipped"}} {
 		if c.n > 0 {
 			s += fmt.Sprintf(", %d %s", c.n, c.what)
 		}
@@ -118,7 +119,7 @@ func (p *bar) Step(name string, total, done int) {
 
 func (p *bar) Done(k Key, s Sample, err error) {
 	switch {
-	case err != nil && err != ErrSkipped:
+	case err != nil && !errors.Is(err, ErrSkipped):
 		_ = p.b.Clear()
 		fmt.Fprintf(p.w, "%s failed: %v\n", k, err)
 	case s.Unscored != "":
