@@ -40,6 +40,7 @@ func (e *Engine) Chat(ctx context.Context, p infer.Prompt, o infer.Params) (infe
 	if err != nil {
 		return infer.Reply{}, err
 	}
+	e.switchSlot(prompt)
 	keep, err := e.resume(prompt, len(prompt))
 	if err != nil {
 		return infer.Reply{}, err

@@ -94,6 +94,9 @@ func (e *Engine) answerTokens(as []infer.Answer) ([][]llama.Token, error) {
 // chooseTree evaluates the prefix tree of the sequences, depth first.
 func (e *Engine) chooseTree(ctx context.Context, seqs [][]llama.Token, answers [][]llama.Token) ([]infer.Choice, error) {
 	choices := make([]infer.Choice, len(seqs))
+	if len(seqs) > 0 {
+		e.switchSlot(seqs[0])
+	}
 	order := depthFirst(seqs, e.resident)
 	var before []llama.Token
 	for len(order) > 0 {

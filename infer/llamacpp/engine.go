@@ -64,8 +64,15 @@ type Engine struct {
 	batch    llama.Batch
 	numCtx   int
 	texts    map[string][]llama.Token
-	resident []llama.Token // the tokens whose keys and values are in the cache, in order of position
+	resident []llama.Token // the tokens whose keys and values are in the slot in use, in order of position
+	slot     llama.SeqId   // the slot in use
+	idle     [slots][]llama.Token
 }
+
+// slots is how many token paths the cache keeps side by side. Two, because a
+// simulated conversation alternates between two speakers, whose prompts share
+// nothing: each finds its own path again.
+const slots = 2
 
 var (
 	_ infer.Backend      = (*Engine)(nil)
@@ -159,7 +166,7 @@ func parameters(n uint64) string {
 	return fmt.Sprintf("%.0fM", float64(n)/1e6)
 }
 
-// contextParams are the parameters of a context of n tokens. Sliding-window
+// contextParams are the parameters of a context of n tokens a slot. Sliding-window
 // layers keep the whole window (SwaFull), so that a path can be cut back.
 //
 // On the CPU a prompt gets the same logits to the bit however it is cut into
@@ -172,7 +179,7 @@ func parameters(n uint64) string {
 // On a GPU the kernels depend on the batch's size in any case.
 func (e *Engine) contextParams(n int) llama.ContextParams {
 	p := llama.ContextDefaultParams()
-	p.NCtx, p.NBatch, p.NUbatch, p.NSeqMax = uint32(n), uint32(e.opts.Batch), uint32(e.opts.UBatch), 1
+	p.NCtx, p.NBatch, p.NUbatch, p.NSeqMax = uint32(slots*n), uint32(e.opts.Batch), uint32(e.opts.UBatch), slots
 	p.NOutputsMax, p.NOutputsMaxPerSeq = maxOutputs, maxOutputs
 	p.FlashAttentionType = llama.FlashAttentionTypeAuto
 	if !e.onGPU {
@@ -197,7 +204,7 @@ func (e *Engine) resize(n int) error {
 			return fmt.Errorf("llamacpp: freeing the context: %w", err)
 		}
 	}
-	e.llama, e.memory, e.numCtx, e.resident = 0, 0, 0, nil
+	e.llama, e.memory, e.numCtx, e.resident, e.idle = 0, 0, 0, nil, [slots][]llama.Token{}
 	takeComplaints()
 	c, err := llama.InitFromModel(e.model, e.contextParams(n))
 	if err != nil {
@@ -242,7 +249,7 @@ func (e *Engine) rewind(keep int) (int, error) {
 		return len(e.resident), nil
 	}
 	if keep > 0 {
-		ok, err := llama.MemorySeqRm(e.memory, 0, llama.Pos(keep), -1)
+		ok, err := llama.MemorySeqRm(e.memory, e.slot, llama.Pos(keep), -1)
 		if err != nil {
 			return 0, fmt.Errorf("llamacpp: cutting the cache back: %w", err)
 		}
@@ -251,12 +258,29 @@ func (e *Engine) rewind(keep int) (int, error) {
 			return keep, nil
 		}
 	}
-	return 0, e.forget()
+	e.resident = e.resident[:0]
+	// Whole sequences can always be removed.
+	if _, err := llama.MemorySeqRm(e.memory, e.slot, 0, -1); err != nil {
+		return 0, errors.Join(fmt.Errorf("llamacpp: emptying a slot: %w", err), e.forget())
+	}
+	return 0, nil
+}
+
+// switchSlot takes the slot whose path has most in common with prompt, or, where
+// that is less than half of the prompt, the one that was left longest ago.
+func (e *Engine) switchSlot(prompt []llama.Token) {
+	e.idle[e.slot] = e.resident
+	other := 1 - e.slot
+	mine, theirs := commonPrefix(e.resident, prompt), commonPrefix(e.idle[other], prompt)
+	if theirs > mine || 2*mine < len(prompt) {
+		e.slot = other
+		e.resident = e.idle[other]
+	}
 }
 
 // forget empties the cache.
 func (e *Engine) forget() error {
-	e.resident = e.resident[:0]
+	e.resident, e.idle = e.resident[:0], [slots][]llama.Token{}
 	if err := llama.MemoryClear(e.memory, true); err != nil {
 		return fmt.Errorf("llamacpp: clearing the cache: %w", err)
 	}
@@ -285,7 +309,7 @@ func (e *Engine) push(ctx context.Context, tokens []llama.Token, want []int, row
 			if output {
 				outputs = append(outputs, done+n)
 			}
-			if err := e.batch.Add(tokens[done+n], llama.Pos(len(e.resident)+n), []llama.SeqId{0}, output); err != nil {
+			if err := e.batch.Add(tokens[done+n], llama.Pos(len(e.resident)+n), []llama.SeqId{e.slot}, output); err != nil {
 				return fmt.Errorf("llamacpp: filling a batch: %w", err)
 			}
 		}
