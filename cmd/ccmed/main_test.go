@@ -1,0 +1,191 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"ccmed": main}) }
+
+// TestScripts runs the scripts in testdata/script against the real program, with
+// a stand-in for Ollama of their own. Besides testscript's commands they have
+//
+//	code N ccmed ARGS...   runs the program, which must exit with N
+//	fake dies N | lives    breaks all connections after N more answers, or no longer
+//	fake asked [N]         the number of answers given (since the last time) is N, or above 0
+//	fake wait N            waits for N answers since the last time
+//	edit FILE PATH JSON    sets a place in a JSON file; without JSON removes it
+//	json FILE PATH JSON    the place in a JSON file (or "stdout") has the value, numbers to 1e-9
+//	same FILE FILE PATH    the place has the same value in both files
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:   filepath.Join("testdata", "script"),
+		Setup: setup,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"code": code, "fake": fakeCmd, "edit": edit, "json": jsonCmd, "same": same,
+		},
+		RequireUniqueNames: true,
+	})
+}
+
+func setup(e *testscript.Env) error {
+	f := newFake()
+	e.Defer(f.Close)
+	e.Values["fake"] = f
+	e.Setenv("OLLAMA_HOST", f.URL)
+	e.Setenv("FAKE", f.URL)
+	e.Setenv("CCMED_CACHE", filepath.Join(e.WorkDir, ".cache"))
+	e.Setenv("HOME", e.WorkDir)
+	e.Setenv("YZMA_LIB", "")
+	return nil
+}
+
+func code(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N command args...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	var exit *exec.ExitError
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+func fakeCmd(ts *testscript.TestScript, _ bool, args []string) {
+	f := ts.Value("fake").(*fake)
+	number := func() int {
+		n, err := strconv.Atoi(args[1])
+		ts.Check(err)
+		return n
+	}
+	switch args[0] {
+	case "lives":
+		f.setLives(-1)
+	case "dies":
+		f.setLives(number())
+	case "asked":
+		n := f.count() - f.seen
+		if len(args) == 1 && n == 0 || len(args) == 2 && n != number() {
+			ts.Fatalf("the server answered %d times", n)
+		}
+		f.seen = f.count()
+	case "wait":
+		for limit := time.Now().Add(20 * time.Second); f.count()-f.seen < number(); time.Sleep(time.Millisecond) {
+			if time.Now().After(limit) {
+				ts.Fatalf("the server answered %d times only", f.count()-f.seen)
+			}
+		}
+	default:
+		ts.Fatalf("unknown: fake %s", args[0])
+	}
+}
+
+// step goes one step into a decoded JSON value.
+func step(v any, name string) (any, error) {
+	switch x := v.(type) {
+	case map[string]any:
+		if e, ok := x[name]; ok {
+			return e, nil
+		}
+	case []any:
+		if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(x) {
+			return x[i], nil
+		}
+		if name == "#" {
+			return float64(len(x)), nil
+		}
+	}
+	return nil, fmt.Errorf("nothing at %q of %.200s", name, fmt.Sprint(v))
+}
+
+func at(ts *testscript.TestScript, file, path string) any {
+	var v any
+	if err := json.Unmarshal([]byte(ts.ReadFile(file)), &v); err != nil {
+		ts.Fatalf("%s is not JSON: %v", file, err)
+	}
+	if path == "." {
+		return v
+	}
+	for _, name := range strings.Split(path, ".") {
+		var err error
+		v, err = step(v, name)
+		ts.Check(err)
+	}
+	return v
+}
+
+func edit(ts *testscript.TestScript, _ bool, args []string) {
+	root := at(ts, args[0], ".")
+	names := strings.Split(args[1], ".")
+	parent, last := root, names[len(names)-1]
+	for _, n := range names[:len(names)-1] {
+		var err error
+		parent, err = step(parent, n)
+		ts.Check(err)
+	}
+	var v any
+	if len(args) == 3 {
+		ts.Check(json.Unmarshal([]byte(args[2]), &v))
+	}
+	switch p := parent.(type) {
+	case map[string]any:
+		if len(args) == 2 {
+			delete(p, last)
+		} else {
+			p[last] = v
+		}
+	case []any:
+		i, err := strconv.Atoi(last)
+		ts.Check(err)
+		p[i] = v
+	default:
+		ts.Fatalf("%s has nothing at %s", args[0], args[1])
+	}
+	b, err := json.MarshalIndent(root, "", "  ")
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b, 0o600))
+}
+
+func jsonCmd(ts *testscript.TestScript, neg bool, args []string) {
+	var want any
+	ts.Check(json.Unmarshal([]byte(args[2]), &want))
+	got := at(ts, args[0], args[1])
+	if equal(got, want) == neg {
+		ts.Fatalf("%s: %s is %v, and want %v is %t", args[0], args[1], got, want, !neg)
+	}
+}
+
+func same(ts *testscript.TestScript, neg bool, args []string) {
+	x, y := at(ts, args[0], args[2]), at(ts, args[1], args[2])
+	if reflect.DeepEqual(x, y) == neg {
+		ts.Fatalf("%s: %v and %v", args[2], x, y)
+	}
+}
+
+func equal(got, want any) bool {
+	x, isNumber := got.(float64)
+	y, both := want.(float64)
+	if isNumber && both {
+		return math.Abs(x-y) <= 1e-9
+	}
+	return reflect.DeepEqual(got, want)
+}
