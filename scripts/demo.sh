@@ -15,8 +15,8 @@ cat <<'B'
 ------------------------------------------------------------------------
 B
 "$ccmed" timing --model "$model" --data sample --out "$out-timing" "$@"
-"$ccmed" mediate --model "$model" --data sample --limit 6 --rubric none --card-items 3 \
-  --max-tokens 60 --sim-max-tokens 40 --out "$out-mediation" "$@"
+"$ccmed" mediate --model "$model" --data sample --limit 4 --rubric none --card-items 2 \
+  --max-tokens 60 --sim-max-tokens 32 --out "$out-mediation" "$@"
 echo
 echo "Runs: $out-timing and $out-mediation"
 echo "Next: $ccmed runs show $out-timing; $ccmed doctor; $ccmed timing --help"

@@ -36,6 +36,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": code, "fake": fakeCmd, "edit": edit, "json": jsonCmd, "same": same,
 		},
+		ContinueOnError:    true,
 		RequireUniqueNames: true,
 	})
 }
