@@ -56,9 +56,16 @@ func Load(dir string) (*Set, error) {
 	if dir == "" {
 		return s, nil
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.tmpl"))
+	// Not Glob: the folder's own name may hold one of its special characters.
+	entries, err = os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("list prompt folder %s: %w", dir, err)
+		return nil, fmt.Errorf("list prompt folder: %w", err)
+	}
+	var files []string
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) == ".tmpl" {
+			files = append(files, filepath.Join(dir, e.Name()))
+		}
 	}
 	if len(files) == 0 {
 		return nil, fmt.Errorf("prompt folder %s holds no .tmpl file; write the embedded ones there with `ccmed data prompts %s` and change them", dir, dir)
@@ -142,8 +149,8 @@ func (s *Set) Build(name string, data any) (infer.Prompt, error) {
 	return p, nil
 }
 
-// WriteTo copies the embedded templates into dir, for a user to change. It
-// keeps files that exist.
+// WriteTo copies the embedded templates into dir, for a user to change. Where
+// one of them exists already it is kept, nothing is written, and the error names it.
 func WriteTo(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make prompt folder: %w", err)
@@ -153,13 +160,18 @@ func WriteTo(dir string) error {
 		return fmt.Errorf("read embedded templates: %w", err)
 	}
 	for _, e := range entries {
+		if _, err := os.Lstat(filepath.Join(dir, e.Name())); err == nil {
+			return exists(dir, e.Name())
+		}
+	}
+	for _, e := range entries {
 		b, err := fs.ReadFile(embedded, "templates/"+e.Name())
 		if err != nil {
 			return fmt.Errorf("read embedded template: %w", err)
 		}
 		f, err := os.OpenFile(filepath.Join(dir, e.Name()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 		if errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("%s exists; choose an empty folder", filepath.Join(dir, e.Name()))
+			return exists(dir, e.Name())
 		}
 		if err != nil {
 			return fmt.Errorf("write prompt template: %w", err)
@@ -170,4 +182,8 @@ func WriteTo(dir string) error {
 		}
 	}
 	return nil
+}
+
+func exists(dir, name string) error {
+	return fmt.Errorf("%s exists; choose an empty folder", filepath.Join(dir, name))
 }
