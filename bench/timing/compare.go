@@ -1,8 +1,10 @@
 package timing
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/stats"
@@ -24,7 +26,8 @@ type Comparison struct {
 // ErrNothingShared reports runs without a dialogue that both scored.
 var ErrNothingShared = errors.New("the runs share no scored dialogue")
 
-// Compare pairs two runs' samples by dialogue.
+// Compare pairs two runs' samples by dialogue. Comparing B with A gives the same
+// with the signs and lists swapped, and the samples' order does not matter.
 func Compare(a, b []run.Sample, o ScoreOptions) (Comparison, error) {
 	if o.Resamples == 0 {
 		o.Resamples = 10_000
@@ -60,6 +63,7 @@ func Compare(a, b []run.Sample, o ScoreOptions) (Comparison, error) {
 	var c Comparison
 	var d []float64
 	var groups []string
+	slices.SortFunc(order, func(x, y string) int { return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y)) })
 	for _, item := range order {
 		x := ha[item]
 		y, ok := hb[item]

@@ -80,6 +80,7 @@ type Separation struct {
 func Decisions(samples []run.Sample) ([]Decision, []string, error) {
 	var ds []Decision
 	var unscored []string
+	samples = slices.Clone(samples)
 	slices.SortStableFunc(samples, func(a, b run.Sample) int {
 		if a.Item == b.Item {
 			return a.Repeat - b.Repeat
@@ -112,7 +113,7 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 	if o.Resamples == 0 {
 		o.Resamples = 10_000
 	}
-	all, reasons, err := Decisions(slices.Clone(samples))
+	all, reasons, err := Decisions(samples)
 	if err != nil {
 		return Metrics{}, err
 	}

@@ -74,6 +74,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Mode != Stream && o.Mode != Pick && o.Mode != CoT {
 		return o, fmt.Errorf("unknown timing mode %q; known are stream, pick and cot", o.Mode)
 	}
+	if o.FirstTurn < 1 {
+		return o, fmt.Errorf("timing: the first turn is %d; turns start at 1", o.FirstTurn)
+	}
 	if o.Prompts == nil {
 		return o, fmt.Errorf("timing: no prompt templates")
 	}
@@ -165,14 +168,22 @@ func (o Options) choosable(d dialogue.Dialogue) []dialogue.Turn {
 	return turns[min(o.FirstTurn-1, len(turns)):]
 }
 
+const letters = 26
+
+var oneLine = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ")
+
 // letter names a turn in pick and cot: numbers of two digits would share their
 // first token with those of one.
 func letter(turn int) string { return string(rune('A' + turn - 1)) }
 
 func (o Options) pickPrompt(d dialogue.Dialogue, reasoning string) (infer.Prompt, error) {
 	var b strings.Builder
+	if n := d.LastTurn(); n > letters {
+		return infer.Prompt{}, fmt.Errorf("dialogue %s has %d turns; the modes pick and cot name them with letters, at most %d: use stream", d.Key(), n, letters)
+	}
 	for _, t := range d.Unmediated() {
-		fmt.Fprintf(&b, "%s (%s): %s\n", letter(t.T), t.Speaker, t.Message)
+		// One line a turn: a message with line breaks could pass for several turns.
+		fmt.Fprintf(&b, "%s (%s): %s\n", letter(t.T), t.Speaker, oneLine.Replace(t.Message))
 	}
 	offered := o.choosable(d)
 	if len(offered) == 0 {
