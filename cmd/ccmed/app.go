@@ -75,6 +75,7 @@ cross-cultural conflict (timing), how well they mediate it (mediate), and scores
 dialogues made elsewhere (score). No API key, no network.
 
 Start with: ccmed doctor`,
+		Args:          cobra.ArbitraryArgs, // an unknown command is refused by wrapArgs, as a usage error
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version(),
@@ -92,6 +93,7 @@ Start with: ccmed doctor`,
 	root.AddCommand(topic("exit-codes", "What the exit codes mean", exitCodesHelp),
 		topic("environment", "Environment variables and ccmed.yaml", environmentHelp),
 		topic("methods", "What is measured, with formulas", methodsHelp))
+	root.InitDefaultHelpCmd()
 	wrapArgs(root)
 	return root
 }
@@ -106,7 +108,10 @@ func wrapArgs(cmd *cobra.Command) {
 			return nil
 		}
 	}
-	if cmd.HasSubCommands() && cmd.RunE == nil && cmd.Parent() != nil {
+	if cmd.Name() == "help" {
+		cmd.Run, cmd.RunE = nil, help
+	}
+	if cmd.HasSubCommands() && cmd.RunE == nil {
 		cmd.RunE = func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usagef("unknown command %q for %q", args[0], c.CommandPath())
@@ -117,6 +122,15 @@ func wrapArgs(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		wrapArgs(c)
 	}
+}
+
+// help is cobra's help command, for which an unknown topic is no error.
+func help(cmd *cobra.Command, args []string) error {
+	about, rest, err := cmd.Root().Find(args)
+	if err != nil || len(rest) > 0 {
+		return usagef("unknown help topic %q", strings.Join(args, " "))
+	}
+	return about.Help()
 }
 
 func topic(name, short, long string) *cobra.Command {

@@ -33,6 +33,9 @@ func (d *dataFlags) load(ctx context.Context, a *app) ([]dialogue.Dialogue, erro
 	if d.dir == "" {
 		return nil, usagef(`no data given; name a folder of records with --data, or try --data sample`)
 	}
+	if d.split != "" && d.split != dialogue.Evaluate && d.split != dialogue.Training {
+		return nil, usagef("unknown --split %q; known are %s and %s", d.split, dialogue.Evaluate, dialogue.Training)
+	}
 	if d.limit < 0 {
 		return nil, usagef("--limit %d; it must not be negative", d.limit)
 	}
@@ -57,6 +60,18 @@ func (d *dataFlags) read(ctx context.Context, a *app, split string) ([]dialogue.
 	return ds, nil
 }
 
+// splits returns what a look at all records reads one by one: --split, or the
+// splits that the folder holds, or "" for records that lie together.
+func (d *dataFlags) splits() ([]string, error) {
+	if d.split == "" && d.dir != "sample" {
+		splits, err := dialogue.Splits(d.dir)
+		if err != nil || len(splits) > 0 {
+			return splits, err
+		}
+	}
+	return []string{d.split}, nil
+}
+
 func (a *app) dataCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "data", Short: "Look at, check, split and sample dialogue records"}
 	cmd.AddCommand(a.dataStatsCmd(), a.dataValidateCmd(), a.dataSampleCmd(), a.dataSplitCmd(), a.dataPromptsCmd())
@@ -74,15 +89,9 @@ func (a *app) dataStatsCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d.dir = args[0]
 			var sections []report.Section
-			sets := []string{d.split}
-			if d.split == "" && d.dir != "sample" {
-				splits, err := dialogue.Splits(d.dir)
-				if err != nil {
-					return err
-				}
-				if len(splits) > 0 {
-					sets = splits
-				}
+			sets, err := d.splits()
+			if err != nil {
+				return err
 			}
 			read := map[string][]dialogue.Dialogue{}
 			for _, s := range sets {
@@ -154,16 +163,29 @@ func (a *app) dataValidateCmd() *cobra.Command {
 		Example: "  ccmed data validate CC-Mediation/data",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ds, rep, err := dialogue.Read(cmd.Context(), args[0], dialogue.ReadOptions{Lenient: true, Split: d.split})
+			d.dir = args[0]
+			sets, err := d.splits()
 			if err != nil {
 				return err
 			}
-			for _, p := range rep.Problems {
-				fmt.Fprintln(a.stdout, p)
+			good, bad := 0, 0
+			for _, s := range sets {
+				if d.dir == "sample" {
+					good += len(dialogue.Sample())
+					continue
+				}
+				ds, rep, err := dialogue.Read(cmd.Context(), d.dir, dialogue.ReadOptions{Lenient: true, Split: s})
+				if err != nil {
+					return err
+				}
+				good, bad = good+len(ds), bad+len(rep.Problems)
+				for _, p := range rep.Problems {
+					fmt.Fprintln(a.stdout, p)
+				}
 			}
-			fmt.Fprintf(a.stdout, "%d dialogues can be used, %d records cannot\n", len(ds), len(rep.Problems))
-			if len(rep.Problems) > 0 {
-				return &partialError{fmt.Errorf("%d records cannot be used; mend them, or leave them out with --lenient", len(rep.Problems))}
+			fmt.Fprintf(a.stdout, "%d dialogues can be used, %d records cannot\n", good, bad)
+			if bad > 0 {
+				return &partialError{fmt.Errorf("%d records cannot be used; mend them, or leave them out with --lenient", bad)}
 			}
 			return nil
 		},

@@ -107,11 +107,11 @@ func step(v any, name string) (any, error) {
 		if e, ok := x[name]; ok {
 			return e, nil
 		}
-	case []any:
+	case []any: // "len" is its length
 		if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(x) {
 			return x[i], nil
 		}
-		if name == "#" {
+		if name == "len" {
 			return float64(len(x)), nil
 		}
 	}
@@ -135,6 +135,9 @@ func at(ts *testscript.TestScript, file, path string) any {
 }
 
 func edit(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 2 || len(args) > 3 {
+		ts.Fatalf("usage: edit file path [value]")
+	}
 	root := at(ts, args[0], ".")
 	names := strings.Split(args[1], ".")
 	parent, last := root, names[len(names)-1]
@@ -167,6 +170,9 @@ func edit(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func jsonCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 3 {
+		ts.Fatalf("usage: json file path value")
+	}
 	var want any
 	ts.Check(json.Unmarshal([]byte(args[2]), &want))
 	got := at(ts, args[0], args[1])
@@ -176,6 +182,9 @@ func jsonCmd(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func same(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 3 {
+		ts.Fatalf("usage: same file file path")
+	}
 	x, y := at(ts, args[0], args[2]), at(ts, args[1], args[2])
 	if reflect.DeepEqual(x, y) == neg {
 		ts.Fatalf("%s: %v and %v", args[2], x, y)

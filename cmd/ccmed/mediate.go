@@ -32,7 +32,9 @@ type mediateFlags struct {
 	cardItems                  int
 	// recorded labels the records' own continuations: nothing is simulated.
 	recorded bool
-	opt      mediation.Options
+	// reference scores by the public code's labeller rule.
+	reference bool
+	opt       mediation.Options
 }
 
 func (a *app) mediateCmd() *cobra.Command {
@@ -84,6 +86,9 @@ func (m *mediateFlags) registerOptions(cmd *cobra.Command) {
 
 // checkOptions finds values out of range before anything is read or asked.
 func (m *mediateFlags) checkOptions() error {
+	if err := m.run.check(); err != nil {
+		return err
+	}
 	switch {
 	case m.opt.Temperature < 0 || m.opt.SimTemp <= 0:
 		return usagef("--temperature must not be negative and --sim-temperature must be above 0")
@@ -350,7 +355,7 @@ func (a *app) mediateItems(ctx context.Context, m *mediateFlags, ds []dialogue.D
 	if err != nil {
 		return err
 	}
-	return a.finish(ctx, dir, sum, &m.run, scoreFlags{data: m.data, seed: m.run.seed}, show)
+	return a.finish(ctx, dir, sum, &m.run, scoreFlags{data: m.data, seed: m.run.seed, reference: m.reference}, show)
 }
 
 // options are the effective options, every one explicit.
@@ -450,7 +455,7 @@ func (a *app) scoreMediation(_ context.Context, dir *run.Dir, s scoreFlags) (any
 			}
 		}
 	}
-	m, err := mediation.Score(samples, mediation.ScoreOptions{Seed: uint64(s.seed)})
+	m, err := mediation.Score(samples, mediation.ScoreOptions{Seed: uint64(s.seed), ReferenceRule: s.reference})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -40,6 +40,19 @@ func (r *runFlags) register(cmd *cobra.Command) {
 	_ = f.MarkHidden("resume")
 }
 
+// check finds values out of range before anything is read or asked.
+func (r *runFlags) check() error {
+	if r.maxFailures < 0 {
+		return usagef("--max-failures %d; it must not be negative", r.maxFailures)
+	}
+	var i, n int
+	if _, err := fmt.Sscanf(r.shard, "%d/%d", &i, &n); r.shard != "" &&
+		(err != nil || i < 1 || i > n || r.shard != fmt.Sprintf("%d/%d", i, n)) {
+		return usagef("--shard %q; it must be i/n with 1 <= i <= n, for example 2/4", r.shard)
+	}
+	return nil
+}
+
 // identity collects what could change a number.
 func (a *app) identity(ctx context.Context, f *fleet, task string, ds []dialogue.Dialogue, r *runFlags, prompts map[string]string, options map[string]any) (run.Identity, error) {
 	id := run.Identity{Task: task, Version: version(), Seed: r.seed, Prompts: prompts, Options: options, Models: map[string]infer.Model{}, NumCtx: map[string]int{},
@@ -182,6 +195,8 @@ type scoreFlags struct {
 	data dataFlags
 	seed int64
 	dry  bool // print only, write nothing
+	// reference labels again by the public code's rule.
+	reference bool
 }
 
 // scoreRun computes and prints the metrics of a run folder, and writes them to

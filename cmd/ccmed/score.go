@@ -24,7 +24,7 @@ import (
 
 func (a *app) scoreCmd() *cobra.Command {
 	m := mediateFlags{turn: "gold"}
-	var format, condition string
+	var format, condition, rule string
 	cmd := &cobra.Command{
 		Use:   "score FILE...",
 		Short: "Annotate and score dialogues and predictions made elsewhere, or a run again",
@@ -50,6 +50,10 @@ tables: {"summary":{...},"per_sid":[{"sid","pred_turn","gt_turn","auc","w1","jud
 			if format != "table" && format != "reference" {
 				return usagef("unknown --format %q; known are table and reference", format)
 			}
+			if rule != "ours" && rule != "reference" {
+				return usagef("unknown --labeller-rule %q; known are ours and reference", rule)
+			}
+			m.reference = rule == "reference"
 			if err := m.checkOptions(); err != nil {
 				return err
 			}
@@ -74,6 +78,7 @@ tables: {"summary":{...},"per_sid":[{"sid","pred_turn","gt_turn","auc","w1","jud
 	f.StringVar(&m.baselines, "baselines", "", "a mediation run whose baselines are used")
 	f.IntVar(&m.cardItems, "card-items", 40, "dialogues labelled for the labeller card")
 	f.StringVar(&format, "format", "table", "table or reference")
+	f.StringVar(&rule, "labeller-rule", "ours", "ours, or reference: label a run again by the public code's rule, from its raw alternatives")
 	f.StringVar(&condition, "condition", "", "condition for --format reference (default: the run's first mediated one)")
 	m.registerOptions(cmd)
 	return cmd
@@ -89,7 +94,7 @@ func (a *app) scorePath(ctx context.Context, path string, m *mediateFlags, forma
 		if format == "reference" {
 			show = func([]report.Section) error { return a.printReference(path, condition) }
 		}
-		return a.scoreRun(ctx, path, scoreFlags{data: m.data, seed: m.run.seed}, show)
+		return a.scoreRun(ctx, path, scoreFlags{data: m.data, seed: m.run.seed, reference: m.reference}, show)
 	}
 	modelled := m.labeller != "" || m.models.model != ""
 	if !st.IsDir() && filepath.Ext(path) != ".jsonl" && isPredictions(path) {

@@ -57,12 +57,20 @@ the training records where --data holds them, else cross-validated.`,
 }
 
 func (a *app) timing(ctx context.Context, t *timingFlags) error {
+	if err := t.run.check(); err != nil {
+		return err
+	}
+	switch {
+	case t.first < 1:
+		return usagef("--first-turn %d; it must be at least 1", t.first)
+	case t.minMass < 0 || t.minMass >= 1:
+		return usagef("--min-mass %g; it must lie in 0..1", t.minMass)
+	case t.reason < 1:
+		return usagef("--reason-tokens %d; it must be at least 1", t.reason)
+	}
 	set, err := prompt.Load(t.run.prompts)
 	if err != nil {
 		return err
-	}
-	if t.first < 1 {
-		return usagef("--first-turn %d; it must be at least 1", t.first)
 	}
 	ds, err := t.data.load(ctx, a)
 	if err != nil {
