@@ -1,0 +1,361 @@
+package timing
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ccmed/ccmed/bench/dialogue"
+	"github.com/ccmed/ccmed/bench/report"
+	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/infer/infertest"
+)
+
+var quick = ScoreOptions{Seed: 1, Resamples: 200}
+
+// predictions returns n samples with gold turns 3..8 in turn, two a context,
+// and what predict says of each gold turn. Their curves rise up to the
+// prediction.
+func predictions(t *testing.T, n int, predict func(i, gold int) int) []run.Sample {
+	t.Helper()
+	var ss []run.Sample
+	for i := range n {
+		d := Decision{Mode: Stream, Gold: 3 + i%6, Stage: []string{"Denial", "Defense", "Minimization"}[i/2%3], Context: fmt.Sprint(i / 2), FirstTurn: 3, LastTurn: 10}
+		d.Predicted = predict(i, d.Gold)
+		for turn := 1; turn <= d.LastTurn; turn++ {
+			p := Point{Turn: turn, P: 0.1, No: 0.9, Share: 0.1, Mass: 1}
+			if turn == d.Predicted {
+				p.P, p.No, p.Share = 0.9, 0.1, 0.9
+			}
+			d.Curve, d.Lengths = append(d.Curve, p), append(d.Lengths, 10+(turn*7+i)%5)
+		}
+		data, err := json.Marshal(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ss = append(ss, run.Sample{Key: run.Key{Step: StepDecide, Item: fmt.Sprint(95 + i), Condition: "stream"}, Data: data})
+	}
+	return ss
+}
+
+func scored(t *testing.T, ss []run.Sample) Metrics {
+	t.Helper()
+	m, err := Score(ss, quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func perfect(_, gold int) int { return gold }
+
+func TestAPerfectPredictor(t *testing.T) {
+	m := scored(t, predictions(t, 30, perfect))
+	for _, c := range []struct {
+		fact      string
+		got, want any
+	}{
+		{"scored", m.Scored, 30},
+		{"correct", m.Correct, 30},
+		{"TurnAcc", m.TurnAcc.Value, 1.0},
+		{"V", math.Round(m.V.Raw*1e9) / 1e9, 1.0},
+		{"signed error", m.SignedError.Value, 0.0},
+		{"within one", m.WithinOne, 30},
+		{"AUROC", m.AUROC.Model.Value, 1.0},
+		{"AUROC within", m.AUROC.Within.Value, 1.0},
+		{"contexts", m.Contexts, 15},
+		{"turn 5", m.PerTurn[5], Rate{5, 5}},
+		{"Defense", m.PerStage["Defense"], Rate{10, 10}},
+		{"confusion", m.Confusion[4], map[int]int{4: 5}},
+		{"notes", len(m.Notes), 0},
+	} {
+		if !reflect.DeepEqual(c.got, c.want) {
+			t.Errorf("%s: %v, want %v", c.fact, c.got, c.want)
+		}
+	}
+	if m.V.P > 0.01 {
+		t.Errorf("p of V is %v", m.V.P)
+	}
+}
+
+// V is association, not accuracy.
+func TestAlwaysOneLate(t *testing.T) {
+	m := scored(t, predictions(t, 30, func(_, gold int) int { return gold + 1 }))
+	if m.Correct != 0 || m.TurnAcc.Value != 0 || math.Abs(m.V.Raw-1) > 1e-9 || m.SignedError.Value != 1 || m.WithinOne != 30 {
+		t.Errorf("correct %d, TurnAcc %v, V %v, error %v, within one %d; want 0, 0, 1, 1, 30", m.Correct, m.TurnAcc, m.V, m.SignedError, m.WithinOne)
+	}
+}
+
+func TestNoPredictionIsWrong(t *testing.T) {
+	m := scored(t, predictions(t, 30, func(i, gold int) int {
+		if i%3 == 0 {
+			return 0
+		}
+		return gold
+	}))
+	if m.Scored != 30 || m.Correct != 20 || m.NoPrediction != 10 || m.Predicted[0] != 10 || math.Abs(m.TurnAcc.Value-2.0/3) > 1e-9 {
+		t.Errorf("%+v; want 20 of 30 and 10 without a prediction", m)
+	}
+	if m.SignedError.N != 20 || m.SignedError.Value != 0 || m.WithinOne != 20 {
+		t.Errorf("errors are over %d predictions with mean %v, within one %d; no prediction has no distance", m.SignedError.N, m.SignedError.Value, m.WithinOne)
+	}
+}
+
+func TestUnscoredSamplesAreCountedApart(t *testing.T) {
+	ss := predictions(t, 30, perfect)
+	for i := range 4 {
+		ss[i].Unscored = "too little mass"
+	}
+	ss[4].Unscored = "no reasoning"
+	m := scored(t, ss)
+	if m.N != 30 || m.Scored != 25 || m.Correct != 25 || !reflect.DeepEqual(m.Unscored, map[string]int{"too little mass": 4, "no reasoning": 1}) {
+		t.Errorf("%+v", m)
+	}
+	for i := range ss {
+		ss[i].Unscored = "too little mass"
+	}
+	if m = scored(t, ss); m.Scored != 0 || m.TurnAcc != nil || len(m.Notes) != 1 {
+		t.Errorf("with nothing scored: %+v", m)
+	}
+	if text := text(t, Sections("m", m, nil)); !strings.Contains(text, "0 of 30 dialogues scored") || decimal.MatchString(text) {
+		t.Errorf("with nothing scored the report says\n%s", text)
+	}
+}
+
+var decimal = regexp.MustCompile(`\d\.\d`)
+
+func text(t *testing.T, s []report.Section) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := report.Write(&b, report.Markdown, s, report.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// More than 90 % of one answer measures nothing.
+func TestConstantAnswers(t *testing.T) {
+	constant := func(turn, others int) []run.Sample {
+		return predictions(t, 40, func(i, gold int) int {
+			if i < others {
+				return 4 + i%5
+			}
+			return turn
+		})
+	}
+	for _, c := range []struct {
+		fact       string
+		ss         []run.Sample
+		degenerate string
+	}{
+		{"always turn 3", constant(3, 0), "turn 3 in 40 of 40"},
+		{"turn 3 but for three", constant(3, 3), "turn 3 in 37 of 40"},
+		{"never a turn", constant(0, 0), "no turn in 40 of 40"},
+		{"turn 3 but for four is 90 % and not more", constant(3, 4), ""},
+	} {
+		t.Run(c.fact, func(t *testing.T) {
+			m := scored(t, c.ss)
+			if m.DegenerateAnswer != c.degenerate {
+				t.Fatalf("degenerate %q, want %q", m.DegenerateAnswer, c.degenerate)
+			}
+			if c.degenerate == "" {
+				if m.V == nil || m.TurnAcc == nil || m.AUROC == nil {
+					t.Errorf("%+v lacks what can be computed", m)
+				}
+				return
+			}
+			if m.TurnAcc != nil || m.V != nil || m.AUROC != nil || m.SignedError != nil {
+				t.Errorf("computed from a constant answer: %+v", m)
+			}
+			out := text(t, Sections("m", m, nil))
+			if !strings.Contains(out, Degenerate) || strings.Contains(out, "Cramér") || strings.Contains(out, "AUROC of") {
+				t.Errorf("the report says\n%s", out)
+			}
+			if strings.Contains(strings.ReplaceAll(out, "[95 %]", ""), "[0.") {
+				t.Errorf("the report shows an interval\n%s", out)
+			}
+		})
+	}
+}
+
+func TestVIsUndefinedForOneGoldTurn(t *testing.T) {
+	var ss []run.Sample
+	for i, s := range predictions(t, 60, func(i, _ int) int { return 3 + i/6%3 }) {
+		if i%6 == 2 { // gold turn 5
+			ss = append(ss, s)
+		}
+	}
+	m := scored(t, ss)
+	if m.V != nil || m.TurnAcc == nil || !slices.ContainsFunc(m.Notes, func(n string) bool { return strings.HasPrefix(n, "V is undefined") }) {
+		t.Errorf("V %v, TurnAcc %v, notes %q", m.V, m.TurnAcc, m.Notes)
+	}
+}
+
+func TestScoreDoesNotDependOnOrder(t *testing.T) {
+	ss := predictions(t, 40, func(i, gold int) int { return gold - i%2 })
+	ss[7].Unscored, ss[20].Unscored = "a", "b"
+	want := scored(t, ss)
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 5 {
+		r.Shuffle(len(ss), func(i, j int) { ss[i], ss[j] = ss[j], ss[i] })
+		before := slices.Clone(ss)
+		if got := scored(t, ss); !reflect.DeepEqual(got, want) {
+			t.Fatalf("in another order %+v\nwant %+v", got, want)
+		}
+		if !reflect.DeepEqual(ss, before) {
+			t.Fatal("scoring reorders the caller's samples")
+		}
+		if _, _, err := Decisions(ss); err != nil || !reflect.DeepEqual(ss, before) {
+			t.Fatalf("decoding reorders the caller's samples (%v)", err)
+		}
+	}
+}
+
+func TestScoreRefusesDamagedSamples(t *testing.T) {
+	ss := predictions(t, 2, perfect)
+	ss[1].Data = json.RawMessage(`{"gold": "three"}`)
+	if _, err := Score(ss, quick); err == nil || !strings.Contains(err.Error(), "item 96") {
+		t.Errorf("got %v, want an error that names the item", err)
+	}
+}
+
+func TestSectionsShowBaselines(t *testing.T) {
+	m := scored(t, predictions(t, 30, perfect))
+	rs, err := Baselines(t.Context(), dialogue.Sample(), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := text(t, Sections("some-model", m, rs))
+	for _, w := range []string{"some-model", "baseline: uniform over 3..8", "baseline: longest turn", "baseline: marker phrases", "does not by itself show understanding", "Cramér's V, bias-corrected"} {
+		if !strings.Contains(out, w) {
+			t.Errorf("the report lacks %q:\n%s", w, out)
+		}
+	}
+	if rs, err = Baselines(t.Context(), nil, nil, 0); err != nil || rs != nil {
+		t.Errorf("baselines of nothing: %v, %v", rs, err)
+	}
+	if out = text(t, Sections("some-model", m, nil)); !strings.Contains(out, "no baselines: the records were not at hand") {
+		t.Errorf("the report does not say that baselines are missing:\n%s", out)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	a := predictions(t, 30, func(i, gold int) int { return gold + btoi(i%3 == 0) }) // wrong: 0, 3, 6, ...
+	b := predictions(t, 30, func(i, gold int) int { return gold + btoi(i == 1 || i == 3) })
+	b = append(b, run.Sample{Key: run.Key{Step: StepReason, Item: "95"}})
+	b[5].Unscored = "too little mass" // right in A
+	compare := func(x, y []run.Sample) Comparison {
+		t.Helper()
+		c, err := Compare(x, y, quick)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	c := compare(a, b)
+	if c.N != 29 || !slices.Equal(c.OnlyA, []string{"96"}) || len(c.OnlyB) != 9 || slices.Contains(c.OnlyB, "98") || c.OnlyB[0] != "95" || c.BothRight != 18 {
+		t.Errorf("%+v", c)
+	}
+	if want := 8.0 / 29; math.Abs(c.Difference.Value-want) > 1e-9 {
+		t.Errorf("difference %v, want %v", c.Difference.Value, want)
+	}
+	if math.Abs(c.McNemar-22.0/1024) > 1e-9 { // at most 1 of 10 on one side, two-sided
+		t.Errorf("McNemar %v, want %v", c.McNemar, 22.0/1024)
+	}
+	slices.Reverse(b)
+	back := compare(b, a)
+	if back.N != c.N || back.BothRight != c.BothRight || !slices.Equal(back.OnlyA, c.OnlyB) || !slices.Equal(back.OnlyB, c.OnlyA) ||
+		back.McNemar != c.McNemar || back.SignFlip != c.SignFlip {
+		t.Errorf("the other way round %+v, want %+v mirrored", back, c)
+	}
+	for _, p := range [][2]float64{{back.Difference.Value, -c.Difference.Value}, {back.Difference.Lo, -c.Difference.Hi}, {back.Difference.Hi, -c.Difference.Lo}} {
+		if math.Abs(p[0]-p[1]) > 1e-9 {
+			t.Errorf("the other way round the difference is %+v, not the mirror of %+v", back.Difference, c.Difference)
+		}
+	}
+	if same := compare(a, a); same.Difference.Value != 0 || same.McNemar != 1 || same.SignFlip != 1 || len(same.OnlyA)+len(same.OnlyB) != 0 {
+		t.Errorf("a run with itself: %+v", same)
+	}
+	if _, err := Compare(a[:2], a[2:], quick); !errors.Is(err, ErrNothingShared) {
+		t.Errorf("runs of other dialogues: %v", err)
+	}
+	for i := range b {
+		b[i].Unscored = "x"
+	}
+	if _, err := Compare(a, b, quick); !errors.Is(err, ErrNothingShared) {
+		t.Errorf("a run without a scored dialogue: %v", err)
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// public reads the evaluation records, which never enter the repository.
+func public(t *testing.T) []dialogue.Dialogue {
+	t.Helper()
+	root, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			break
+		}
+		if filepath.Dir(root) == root {
+			t.Skip("the public records are not at hand: no go.mod above the test")
+		}
+		root = filepath.Dir(root)
+	}
+	dir := filepath.Join(root, "..", "shared", "data", "cc-mediation")
+	if _, err := os.Stat(dir); err != nil {
+		t.Skipf("the public records are not at hand: %v", err)
+	}
+	ds, _, err := dialogue.Read(t.Context(), dir, dialogue.ReadOptions{Split: dialogue.Evaluate})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ds
+}
+
+// What the turn's number and its length alone reach, over all turns up to the
+// conflict of the public evaluation records.
+func TestSeparationOnPublicRecords(t *testing.T) {
+	ds := public(t)
+	gold := map[string]bool{}
+	for _, d := range ds {
+		ps, err := Prompts(d, Options{Prompts: prompts(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		gold[ps[d.ConflictTurn-1].Hash()] = true
+	}
+	knows := &infertest.Scripted{Forget: true, Answer: func(p infer.Prompt, as []infer.Answer) infer.Choice {
+		if gold[p.Hash()] {
+			return infertest.Choice(as, []float64{0.9, 0.05})
+		}
+		return infertest.Choice(as, []float64{0.05, 0.9})
+	}}
+	m := scored(t, decided(t, knows, Options{}, ds...))
+	if m.Scored != 159 || m.Correct != 159 || m.Contexts != 71 || m.AUROC == nil {
+		t.Fatalf("%d of %d correct in %d contexts, AUROC %v; want 159, 159, 71", m.Correct, m.Scored, m.Contexts, m.AUROC)
+	}
+	a := m.AUROC
+	if a.Model.Value != 1 || a.Within.Value != 1 || math.Abs(a.Position-0.833) > 0.0005 || math.Abs(a.Length-0.951) > 0.0005 {
+		t.Errorf("model %v, within %v, position %.4f, length %.4f; want 1, 1, 0.833, 0.951", a.Model.Value, a.Within.Value, a.Position, a.Length)
+	}
+}
