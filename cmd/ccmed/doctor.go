@@ -64,7 +64,7 @@ that; doctor measures it.`,
 				return err
 			}
 			if faults > 0 {
-				return &infer.MissingError{What: fmt.Sprintf("%d checks found a fault", faults)}
+				return &infer.MissingError{What: fmt.Sprintf("faults found: %d", faults)}
 			}
 			return nil
 		},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,9 @@ own build instead, set YZMA_LIB to its folder.`,
   ccmed engine install --variant cuda`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if known := []string{llamacpp.CPU, llamacpp.CUDA, llamacpp.CUDA12, llamacpp.Vulkan}; !slices.Contains(known, variant) {
+				return usagef("unknown --variant %q; known are %s", variant, strings.Join(known, ", "))
+			}
 			dir, err := llamacpp.Install(cmd.Context(), variant, a.stderr)
 			if err != nil {
 				return err
@@ -37,7 +41,7 @@ own build instead, set YZMA_LIB to its folder.`,
 			return nil
 		},
 	}
-	install.Flags().StringVar(&variant, "variant", "cpu", "cpu, cuda or vulkan")
+	install.Flags().StringVar(&variant, "variant", "cpu", "cpu, cuda (CUDA 13), cuda12 or vulkan")
 	info := &cobra.Command{
 		Use:     "info",
 		Short:   "Say which libraries are used and what they can do",

@@ -23,6 +23,7 @@ func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"ccmed": main
 // a stand-in for Ollama of their own. Besides testscript's commands they have
 //
 //	code N ccmed ARGS...   runs the program, which must exit with N
+//	interrupt N ccmed ARGS...  stops the program after N more answers; it must exit with 130
 //	fake dies N | lives    breaks all connections after N more answers, or no longer
 //	fake asked [N]         the number of answers given (since the last time) is N, or above 0
 //	fake wait N            waits for N answers since the last time
@@ -34,7 +35,7 @@ func TestScripts(t *testing.T) {
 		Dir:   filepath.Join("testdata", "script"),
 		Setup: setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": code, "fake": fakeCmd, "edit": edit, "json": jsonCmd, "same": same,
+			"code": code, "interrupt": interrupt, "fake": fakeCmd, "edit": edit, "json": jsonCmd, "same": same,
 		},
 		ContinueOnError:    true,
 		RequireUniqueNames: true,
@@ -68,6 +69,27 @@ func code(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+func interrupt(ts *testscript.TestScript, _ bool, args []string) {
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	f := ts.Value("fake").(*fake)
+	c := exec.Command(args[1], args[2:]...)
+	c.Dir, c.Stdout, c.Stderr = ts.MkAbs("."), ts.Stdout(), ts.Stderr()
+	for _, name := range []string{"OLLAMA_HOST", "CCMED_CACHE", "HOME", "PATH"} {
+		c.Env = append(c.Env, name+"="+ts.Getenv(name))
+	}
+	start := f.count()
+	ts.Check(c.Start())
+	for limit := time.Now().Add(20 * time.Second); f.count() < start+n && time.Now().Before(limit); {
+		time.Sleep(time.Millisecond)
+	}
+	ts.Check(c.Process.Signal(os.Interrupt))
+	var exit *exec.ExitError
+	if err := c.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted {
+		ts.Fatalf("interrupted, it ended with %v, want %d", err, exitInterrupted)
 	}
 }
 

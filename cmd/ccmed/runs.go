@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
@@ -144,7 +146,7 @@ func (a *app) resume(cmd *cobra.Command, path string) error {
 	if len(m.Sessions) == 0 || len(m.Sessions[0].Command) == 0 {
 		return errors.New(path + ": the manifest names no command to resume")
 	}
-	args := append([]string(nil), m.Sessions[0].Command...)
+	args := m.Sessions[0].Command
 	wd, err := os.Getwd()
 	if err != nil {
 		return fmt.Errorf("find the working folder: %w", err)
@@ -155,8 +157,15 @@ func (a *app) resume(cmd *cobra.Command, path string) error {
 			return fmt.Errorf("go to the folder where the run was started: %w", err)
 		}
 	}
+	again := append(slices.Clone(args), "--out", m.Path, "--resume")
+	// Common flags of this call count; a new root sets them back.
+	cmd.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed {
+			again = append(again, "--"+f.Name+"="+f.Value.String())
+		}
+	})
 	root := a.root()
-	root.SetArgs(append(args, "--out", m.Path, "--resume"))
+	root.SetArgs(again)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	a.args = args
