@@ -21,8 +21,10 @@ type LabellerCard struct {
 	// N recorded labels were compared; Unscored more could not be.
 	N        int `json:"n"`
 	Unscored int `json:"unscored"`
-	// Kappa is the quadratic-weighted agreement with the recorded labels.
-	Kappa float64 `json:"kappa"`
+	// Kappa is the quadratic-weighted agreement with the recorded labels; Why says
+	// so where NoKappa is true and it was not computed.
+	Kappa   float64 `json:"kappa"`
+	NoKappa bool    `json:"no_kappa,omitempty"`
 	// Confusion counts recorded (rows) against given stages, index 0..5.
 	Confusion [6][6]int `json:"confusion"`
 	// ConflictRecall is the share of scripted conflict turns given their stage.
@@ -116,8 +118,10 @@ func Labeller(samples []run.Sample) (*LabellerCard, error) {
 	const least = 30
 	switch k, err := stats.QuadraticKappa(recorded, given, 6); {
 	case c.N < least:
+		c.NoKappa = true
 		c.Why = append(c.Why, fmt.Sprintf("only %d labels could be compared; at least %d are needed", c.N, least))
 	case err != nil:
+		c.NoKappa = true
 		c.Why = append(c.Why, "kappa is undefined: "+err.Error())
 	default:
 		c.Kappa = k

@@ -205,6 +205,9 @@ func Task(items []Item, o Options) (run.Task[Item], error) {
 	}
 	t := run.Task[Item]{Name: "mediation"}
 	for _, it := range items {
+		if n := it.Dialogue.LastTurn(); it.Turn < 0 || it.Turn > n {
+			return run.Task[Item]{}, fmt.Errorf("dialogue %s, condition %s: turn %d is not one of the dialogue (1 to %d, 0 for none)", it.Dialogue.Key(), it.Condition, it.Turn, n)
+		}
 		t.Units = append(t.Units, run.Unit[Item]{Item: it.Dialogue.Key(), Condition: it.Condition, Group: it.Dialogue.Key(), Value: it})
 	}
 	need := Roles(items)
@@ -227,6 +230,9 @@ func Task(items []Item, o Options) (run.Task[Item], error) {
 func Roles(items []Item) map[string]bool {
 	need := map[string]bool{RoleLabeller: true}
 	for _, it := range items {
+		if it.Turn == 0 {
+			continue // nobody speaks, so that nothing follows and nothing is judged
+		}
 		if it.Condition == ND || it.Condition == D {
 			need[RoleMediator] = true
 		}
@@ -306,17 +312,18 @@ func (o Options) utter(ctx context.Context, b infer.Backend, u run.Unit[Item], _
 	it := u.Value
 	d := it.Dialogue
 	out := Utterance{Gold: d.ConflictTurn, Turn: it.Turn, LastTurn: d.LastTurn(), Stage: d.Stage.String(), Context: d.ContextKey(), Source: "given", Text: it.Given}
-	switch it.Condition {
-	case Unmediated, Card:
+	if it.Condition == Unmediated || it.Condition == Card {
 		out.Source = "none"
 		return sample(out, "")
+	}
+	if it.Turn == 0 {
+		out.Source, out.Text = "none", ""
+		return sample(out, "no turn was predicted")
+	}
+	switch it.Condition {
 	case Generic:
 		out.Text = GenericLine
 	case ND, D:
-		if it.Turn == 0 {
-			out.Source = "none"
-			return sample(out, "no turn was predicted")
-		}
 		p, err := o.mediatePrompt(it)
 		if err != nil {
 			return run.Sample{}, err
@@ -346,14 +353,15 @@ func clean(text, name string) string {
 	return text
 }
 
-// sentences counts sentence ends that are followed by a space or the end.
+// sentences counts sentence ends that are followed by a space, a quotation mark or the
+// end; the full-width ones need nothing after them.
 func sentences(s string) int {
 	n, rs := 0, []rune(strings.TrimSpace(s))
 	for i, r := range rs {
-		end := i+1 == len(rs)
-		if strings.ContainsRune(".!?。！？؟", r) && (end || rs[i+1] == ' ' || rs[i+1] == '\n' || rs[i+1] == '"') {
-			n++
-		} else if end {
+		switch {
+		case i+1 == len(rs),
+			strings.ContainsRune(".!?؟", r) && strings.ContainsRune(" \n\"", rs[i+1]),
+			strings.ContainsRune("。！？", r) && !strings.ContainsRune("。！？", rs[i+1]):
 			n++
 		}
 	}
@@ -460,6 +468,8 @@ func (o Options) simulate(ctx context.Context, b infer.Backend, u run.Unit[Item]
 	return sample(out, "")
 }
 
+var oneLine = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ")
+
 // labelPrompt asks for the conflict speaker's stage after the last of turns.
 func (o Options) labelPrompt(d dialogue.Dialogue, turns []dialogue.Turn) (infer.Prompt, error) {
 	data := map[string]any{"Stages": dmis.Definitions(), "Profile": "", "Speaker": d.Name(d.ConflictAgent), "LeadIn": !o.NoLeadIn}
@@ -471,10 +481,12 @@ func (o Options) labelPrompt(d dialogue.Dialogue, turns []dialogue.Turn) (infer.
 		}
 		var b strings.Builder
 		line := func(t dialogue.Turn) string {
+			// One line a turn: a message with line breaks could pass for several turns.
+			message := oneLine.Replace(t.Message)
 			if t.Agent == d.ConflictAgent {
-				return "Me: " + t.Message
+				return "Me: " + message
 			}
-			return t.Speaker + ": " + t.Message
+			return t.Speaker + ": " + message
 		}
 		for _, t := range turns {
 			b.WriteString(line(t) + "\n")

@@ -123,12 +123,15 @@ func (m *Metrics) usable(samples []run.Sample) map[string]bool {
 		m.Notes = append(m.Notes, "the labeller is not qualified: "+strings.Join(m.Labeller.Why, "; "))
 	}
 	units, keys := group(samples)
-	var stages, scores []int
+	// The card's labels apart: varied ones there must not hide constant ones here.
+	stages := map[bool][]int{}
+	var scores []int
 	for _, k := range keys {
 		if l, unscored, ok, err := decode[Labels](units[k], StepLabel, k[0]); err == nil && ok && unscored == "" {
+			card := k[1] == Card
 			for _, t := range append([]TurnLabel{l.Pre}, l.After...) {
 				if d, ok := t.Dist(); ok {
-					stages = append(stages, int(d.Argmax()))
+					stages[card] = append(stages[card], int(d.Argmax()))
 				}
 			}
 		}
@@ -136,11 +139,14 @@ func (m *Metrics) usable(samples []run.Sample) map[string]bool {
 			scores = append(scores, j.Score)
 		}
 	}
-	if s, share := stats.MajorityShare(stages); len(stages) > 0 && share > stats.DegenerateShare {
-		labels = false
-		m.Degenerate = append(m.Degenerate, fmt.Sprintf("labeller: degenerate: constant answer (%s in %.0f %% of %d labels)", dmis.Stage(s), 100*share, len(stages)))
+	for _, card := range []bool{false, true} {
+		if s, share := stats.MajorityShare(stages[card]); share > stats.DegenerateShare {
+			labels = false
+			of := map[bool]string{false: "labels", true: "labels of the card"}[card]
+			m.Degenerate = append(m.Degenerate, fmt.Sprintf("labeller: degenerate: constant answer (%s in %.0f %% of %d %s)", dmis.Stage(s), 100*share, len(stages[card]), of))
+		}
 	}
-	if s, share := stats.MajorityShare(scores); len(scores) > 0 && share > stats.DegenerateShare {
+	if s, share := stats.MajorityShare(scores); share > stats.DegenerateShare {
 		judge = false
 		m.Degenerate = append(m.Degenerate, fmt.Sprintf("judge: degenerate: constant answer (%d in %.0f %% of %d scores)", s, 100*share, len(scores)))
 	}
@@ -215,7 +221,8 @@ func condition(name string, os, unmediated []Outcome, usable map[string]bool, bo
 	if !usable[AUC] || !slices.ContainsFunc(os, func(o Outcome) bool { return o.Turn != o.Gold }) {
 		return c, nil
 	}
-	return c, c.predictedTurns(os, unmediated, boot)
+	err := c.predictedTurns(os, unmediated, boot) // before c is copied into the result
+	return c, err
 }
 
 // predictedTurns adds what only makes sense where turns were predicted.

@@ -132,7 +132,11 @@ func cardSection(c LabellerCard) report.Section {
 		facts.Rows = append(facts.Rows, []report.Cell{report.Text(k), report.Text(v)})
 	}
 	row("labels compared with recorded ones", fmt.Sprintf("%d (%d unscored)", c.N, c.Unscored))
-	row("quadratic kappa (at least 0.6)", fmt.Sprintf("%.2f", c.Kappa))
+	kappa := fmt.Sprintf("%.2f", c.Kappa)
+	if c.NoKappa {
+		kappa = "not computed"
+	}
+	row("quadratic kappa (at least 0.6)", kappa)
 	row("scripted conflict turns recognised", report.Pct(c.ConflictRecall.K, c.ConflictRecall.N))
 	row("same stage when asked again", report.Pct(c.Consistent.K, c.Consistent.N))
 	row("most frequent stage (at most 80 %)", fmt.Sprintf("%s, %.0f %% of %d", c.Majority, 100*c.MajorityShare, c.Answers))
