@@ -20,7 +20,7 @@ type obj = map[string]any
 //
 //	fake, other  answers drawn from the prompt's hash
 //	small        the same, and was trained on 300 tokens of context
-//	slow         the same, 20 ms a request
+//	slow         the same, 8 ms a request
 //	prose        puts its probability on words when a digit is asked for
 //	mute         ends at once
 //	thinking     reasons before it answers
@@ -162,7 +162,7 @@ func (f *fake) generate(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // breaks the connection
 	}
 	if q.Model == "slow" {
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(8 * time.Millisecond)
 	}
 	tokens := len(text) / 4
 	if tokens >= q.Options.NumCtx {
@@ -180,9 +180,9 @@ func (f *fake) generate(w http.ResponseWriter, r *http.Request) {
 			done["response"], done["logprobs"] = t.text, t.logprobs()
 			break
 		}
-		reply(w, 200, obj{"response": t.text, "logprobs": t.logprobs()})
+		_ = json.NewEncoder(w).Encode(obj{"response": t.text, "logprobs": t.logprobs()})
 	}
-	reply(w, 200, done)
+	_ = json.NewEncoder(w).Encode(done)
 }
 
 func (q fakeRequest) say() string {

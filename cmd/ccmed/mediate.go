@@ -54,7 +54,7 @@ on the mediator: make them once and share them with --baselines RUN.`,
   ccmed mediate --model gemma2:9b --data CC-Mediation/data --turn predicted:runs/TIMING
   ccmed mediate --data CC-Mediation/data --model qwen2.5:14b --utterances lines.json`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.mediate(cmd.Context(), &m) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.mediate(cmd.Context(), &m, a.tables) },
 	}
 	m.models.register(cmd)
 	m.data.register(cmd)
@@ -275,7 +275,7 @@ func (m *mediateFlags) items(a *app, ds []dialogue.Dialogue) ([]mediation.Item, 
 	return items, nil
 }
 
-func (a *app) mediate(ctx context.Context, m *mediateFlags) error {
+func (a *app) mediate(ctx context.Context, m *mediateFlags, show showRun) error {
 	if err := m.checkOptions(); err != nil {
 		return err
 	}
@@ -292,12 +292,12 @@ func (a *app) mediate(ctx context.Context, m *mediateFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.mediateItems(ctx, m, ds, items, a.print)
+	return a.mediateItems(ctx, m, ds, items, show)
 }
 
 // mediateItems runs the mediation task over items, scores the run and shows it.
 // Only the roles that the items need are opened.
-func (a *app) mediateItems(ctx context.Context, m *mediateFlags, ds []dialogue.Dialogue, items []mediation.Item, show func([]report.Section) error) error {
+func (a *app) mediateItems(ctx context.Context, m *mediateFlags, ds []dialogue.Dialogue, items []mediation.Item, show showRun) error {
 	task, err := mediation.Task(items, m.opt)
 	if err != nil {
 		return err

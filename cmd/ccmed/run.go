@@ -107,9 +107,16 @@ func execute[I any](ctx context.Context, a *app, f *fleet, r *runFlags, id run.I
 	return dir, sum, err
 }
 
+// showRun writes what was found in the run at path to standard output.
+type showRun func(path string, sections []report.Section) error
+
+// tables is the showRun that prints the sections.
+func (a *app) tables(_ string, sections []report.Section) error { return a.print(sections) }
+
 // finish scores a run, writes its metrics and prints them.
-func (a *app) finish(ctx context.Context, dir *run.Dir, sum run.Summary, r *runFlags, s scoreFlags, show func([]report.Section) error) error {
-	if err := a.scoreRun(ctx, dir.Path(), s, show); err != nil {
+func (a *app) finish(ctx context.Context, dir *run.Dir, sum run.Summary, r *runFlags, s scoreFlags, show showRun) error {
+	err := a.scoreRun(ctx, dir.Path(), s, func(sections []report.Section) error { return show(dir.Path(), sections) })
+	if err != nil {
 		return err
 	}
 	if r.strict && sum.Unscored > 0 {

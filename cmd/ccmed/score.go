@@ -89,12 +89,13 @@ func (a *app) scorePath(ctx context.Context, path string, m *mediateFlags, forma
 	if err != nil {
 		return fmt.Errorf("score: %w", err)
 	}
+	show := showRun(a.tables)
+	if format == "reference" {
+		show = func(path string, _ []report.Section) error { return a.printReference(path, condition) }
+	}
 	if st.IsDir() && exists(filepath.Join(path, "manifest.json")) {
-		show := a.print
-		if format == "reference" {
-			show = func([]report.Section) error { return a.printReference(path, condition) }
-		}
-		return a.scoreRun(ctx, path, scoreFlags{data: m.data, seed: m.run.seed, reference: m.reference}, show)
+		return a.scoreRun(ctx, path, scoreFlags{data: m.data, seed: m.run.seed, reference: m.reference},
+			func(s []report.Section) error { return show(path, s) })
 	}
 	modelled := m.labeller != "" || m.models.model != ""
 	if !st.IsDir() && filepath.Ext(path) != ".jsonl" && isPredictions(path) {
@@ -107,7 +108,7 @@ func (a *app) scorePath(ctx context.Context, path string, m *mediateFlags, forma
 		child := *m
 		child.utterances, child.rubric = path, nil
 		child.defaultModels()
-		return a.mediate(ctx, &child)
+		return a.mediate(ctx, &child, show)
 	}
 	data := m.data
 	data.dir = path
@@ -121,7 +122,7 @@ func (a *app) scorePath(ctx context.Context, path string, m *mediateFlags, forma
 		}
 		return a.scoreRecords(ds, uint64(m.run.seed))
 	}
-	return a.labelRecords(ctx, ds, data, m)
+	return a.labelRecords(ctx, ds, data, m, show)
 }
 
 // defaultModels lets the labeller stand in where no model is named: a prediction
@@ -266,7 +267,7 @@ func continuation(d dialogue.Dialogue, kind string) (after []dialogue.Turn, turn
 }
 
 // labelRecords labels the records' own continuations with a model.
-func (a *app) labelRecords(ctx context.Context, ds []dialogue.Dialogue, data dataFlags, m *mediateFlags) error {
+func (a *app) labelRecords(ctx context.Context, ds []dialogue.Dialogue, data dataFlags, m *mediateFlags, show showRun) error {
 	set, err := prompt.Load(m.run.prompts)
 	if err != nil {
 		return err
@@ -282,7 +283,7 @@ func (a *app) labelRecords(ctx context.Context, ds []dialogue.Dialogue, data dat
 			items = append(items, mediation.CardItem(d))
 		}
 	}
-	return a.mediateItems(ctx, m, ds, items, a.print)
+	return a.mediateItems(ctx, m, ds, items, show)
 }
 
 // The reference repository's result format.

@@ -125,7 +125,7 @@ func (a *app) timing(ctx context.Context, t *timingFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.finish(ctx, dir, sum, &t.run, scoreFlags{data: t.data, seed: t.run.seed}, a.print)
+	return a.finish(ctx, dir, sum, &t.run, scoreFlags{data: t.data, seed: t.run.seed}, a.tables)
 }
 
 // scoreTiming computes the metrics of a timing run and its sections.
