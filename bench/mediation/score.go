@@ -1,6 +1,7 @@
 package mediation
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -15,6 +16,9 @@ import (
 type ScoreOptions struct {
 	Seed      uint64
 	Resamples int // of bootstrap and permutation; 0 means 10,000
+	// ReferenceRule labels again by the public code's rule, from the raw
+	// alternatives that the samples keep.
+	ReferenceRule bool
 }
 
 // Metrics is what a mediation run measured. Where the labeller is not qualified
@@ -87,6 +91,12 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 	}
 	var m Metrics
 	var err error
+	if o.ReferenceRule {
+		if samples, err = relabel(samples); err != nil {
+			return m, err
+		}
+		m.Notes = append(m.Notes, "stages by the reference rule: the largest variant of a digit, not their sum")
+	}
 	if m.Outcomes, err = Outcomes(samples); err != nil {
 		return m, err
 	}
@@ -110,6 +120,46 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 		return m, err
 	}
 	return m, nil
+}
+
+// relabel applies the public code's rule to the raw alternatives of every label.
+// Where that rule sees no digit it calls the turn Denial; here the label is
+// unscored.
+func relabel(samples []run.Sample) ([]run.Sample, error) {
+	out := slices.Clone(samples)
+	for i, s := range out {
+		if s.Step != StepLabel || s.Unscored != "" {
+			continue
+		}
+		var l Labels
+		if err := json.Unmarshal(s.Data, &l); err != nil {
+			return nil, fmt.Errorf("mediation sample %s of item %s: %w", s.Step, s.Item, err)
+		}
+		again := func(t *TurnLabel) {
+			tokens, logprobs := make([]string, len(t.Top)), make([]float64, len(t.Top))
+			for j, x := range t.Top {
+				tokens[j], logprobs[j] = x.Token, x.Logprob
+			}
+			r := dmis.FromTopReference(tokens, logprobs)
+			t.P, t.Mass, t.Missing, t.Ambiguous, t.Unscored, t.Stage = r.Dist, r.Mass, r.Missing, r.Ambiguous, r.Unscored, ""
+			if r.Unscored == "" {
+				t.Stage = r.Dist.Argmax().String()
+			}
+		}
+		again(&l.Pre)
+		if l.Again != nil {
+			again(l.Again)
+		}
+		for j := range l.After {
+			again(&l.After[j])
+		}
+		data, err := json.Marshal(l)
+		if err != nil {
+			return nil, fmt.Errorf("encode a label: %w", err)
+		}
+		out[i].Data = data
+	}
+	return out, nil
 }
 
 // usable decides which metrics may be printed, and notes why others may not.
