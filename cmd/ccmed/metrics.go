@@ -29,7 +29,8 @@ func (a *app) metricsCmd() *cobra.Command {
       the shift between two stage distributions: signed_w1_paige, signed_w1_index,
       w1_paige, js, tv, dominance, expected_pre, expected_post (Paige scale)
   {"pre_stage":0-5,"intervention_turn":n,"last_turn":n,"trajectory":[[turn,stage],...]}
-      the trajectory AUC: auc_paige, auc_index
+      the trajectory AUC: auc_paige, auc_index; null, and unscored says why, where
+      no turn after the intervention is labelled
   {"top_logprobs":[{"token":"4","logprob":-0.1},...]}
       the stage distribution of a labeller's first token: distribution, mass,
       missing, scored
@@ -40,6 +41,9 @@ A line that cannot be answered gives {"line":n,"error":"..."}; the exit code is 
 		RunE: func(*cobra.Command, []string) error {
 			if rule != "ours" && rule != "reference" {
 				return usagef("unknown --labeller-rule %q; known are ours and reference", rule)
+			}
+			if minMass < 0 || minMass >= 1 {
+				return usagef("--min-mass %g; it must lie in 0..1", minMass)
 			}
 			return metricsLines(a.stdin, a.stdout, rule == "reference", minMass)
 		},
@@ -163,13 +167,17 @@ func (q metricsQuery) auc() (any, error) {
 		}
 		points[i] = dmis.StageAt{Turn: int(p[0]), Stage: s}
 	}
-	out := map[string]float64{}
+	out := map[string]any{}
 	for name, scale := range map[string]dmis.Scale{"auc_paige": dmis.Paige, "auc_index": dmis.Index} {
 		v, err := dmis.StageAUC(pre, *q.InterventionTurn, *q.LastTurn, points, scale)
-		if err != nil {
+		switch {
+		case errors.Is(err, dmis.ErrNoTurn): // a result, as in the public code, and no bad line
+			out[name], out["unscored"] = nil, err.Error()
+		case err != nil:
 			return nil, err
+		default:
+			out[name] = v
 		}
-		out[name] = v
 	}
 	return out, nil
 }
