@@ -91,7 +91,7 @@ func (a *app) scorePath(ctx context.Context, path string, m *mediateFlags, forma
 	}
 	show := showRun(a.tables)
 	if format == "reference" {
-		show = func(path string, _ []report.Section) error { return a.printReference(path, condition) }
+		show = func(path string, _ []report.Section) error { return a.printReference(path, condition, m.reference) }
 	}
 	if st.IsDir() && exists(filepath.Join(path, "manifest.json")) {
 		return a.scoreRun(ctx, path, scoreFlags{data: m.data, seed: m.run.seed, reference: m.reference},
@@ -385,7 +385,7 @@ func referenceOfRecords(ds []dialogue.Dialogue) referenceResult {
 	return summarize(rows)
 }
 
-func (a *app) printReference(path, condition string) error {
+func (a *app) printReference(path, condition string, reference bool) error {
 	dir, err := run.Open(path)
 	if err != nil {
 		return err
@@ -397,10 +397,12 @@ func (a *app) printReference(path, condition string) error {
 	if err != nil {
 		return err
 	}
-	os, err := mediation.Outcomes(samples)
+	// The format holds no interval: one resample is the least that there is.
+	scored, err := mediation.Score(samples, mediation.ScoreOptions{ReferenceRule: reference, Resamples: 1})
 	if err != nil {
 		return err
 	}
+	os := scored.Outcomes
 	if condition == "" {
 		for _, c := range []string{mediation.Foreign, mediation.ND, mediation.D, mediation.GroundTruth} {
 			if slices.ContainsFunc(os, func(o mediation.Outcome) bool { return o.Condition == c }) {
