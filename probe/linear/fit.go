@@ -113,7 +113,8 @@ func (d *Design) Fit(ctx context.Context, y []int, classes int, opt Options) (*M
 	if err != nil {
 		return nil, err
 	}
-	weights, err := d.weights(y, classes, opt.Weights)
+	n, _ := d.rows.Dims()
+	weights, err := weigh(n, y, classes, opt.Weights)
 	if err != nil {
 		return nil, err
 	}
@@ -148,9 +149,8 @@ func (d *Design) start(p *problem, m *Model) {
 	copy(p.first[p.k*p.d:], m.B)
 }
 
-// weights checks the labels and returns one weight a sample.
-func (d *Design) weights(y []int, classes int, given []float64) ([]float64, error) {
-	n, _ := d.rows.Dims()
+// weigh checks the labels of n samples and returns one weight a sample.
+func weigh(n int, y []int, classes int, given []float64) ([]float64, error) {
 	if len(y) != n {
 		return nil, fmt.Errorf("linear: %d labels for %d samples", len(y), n)
 	}
