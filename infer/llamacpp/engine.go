@@ -59,6 +59,8 @@ type Engine struct {
 	mu      sync.Mutex // guards all below, and every call that reaches llama.cpp
 	model   llama.Model
 	vocabulary
+	blocks   int // transformer blocks
+	width    int // values of a hidden state
 	llama    llama.Context
 	memory   llama.Memory
 	batch    llama.Batch
@@ -67,6 +69,7 @@ type Engine struct {
 	resident []llama.Token // the tokens whose keys and values are in the slot in use, in order of position
 	slot     llama.SeqId   // the slot in use
 	idle     [slots][]llama.Token
+	tap      *tap // of the context, where it is the one that hidden states are read in
 }
 
 // slots is how many token paths the cache keeps side by side. Two, because a
@@ -113,7 +116,8 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{opts: o, onGPU: onGPU, model: model, vocabulary: v, batch: llama.BatchInit(int32(o.Batch), 0, 1)}
+	e := &Engine{opts: o, onGPU: onGPU, model: model, vocabulary: v, batch: llama.BatchInit(int32(o.Batch), 0, 1),
+		blocks: int(llama.ModelNLayer(model)), width: int(llama.ModelNEmbd(model))}
 	if err := e.start(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -166,7 +170,7 @@ func parameters(n uint64) string {
 	return fmt.Sprintf("%.0fM", float64(n)/1e6)
 }
 
-// contextParams are the parameters of a context of n tokens a slot. Sliding-window
+// contextParams are the parameters of a context of so many slots, n tokens each. Sliding-window
 // layers keep the whole window (SwaFull), so that a path can be cut back.
 //
 // On the CPU a prompt gets the same logits to the bit however it is cut into
@@ -177,9 +181,9 @@ func parameters(n uint64) string {
 // with flash attention probabilities moved by 0.07 on SmolLM2-135M Q4_1, with
 // repacking by 0.02 on Gemma 3 270M Q4_K_M. It costs about a fifth of the speed.
 // On a GPU the kernels depend on the batch's size in any case.
-func (e *Engine) contextParams(n int) llama.ContextParams {
+func (e *Engine) contextParams(n, slots int) llama.ContextParams {
 	p := llama.ContextDefaultParams()
-	p.NCtx, p.NBatch, p.NUbatch, p.NSeqMax = uint32(slots*n), uint32(e.opts.Batch), uint32(e.opts.UBatch), slots
+	p.NCtx, p.NBatch, p.NUbatch, p.NSeqMax = uint32(slots*n), uint32(e.opts.Batch), uint32(e.opts.UBatch), uint32(slots)
 	p.NOutputsMax, p.NOutputsMaxPerSeq = maxOutputs, maxOutputs
 	p.FlashAttentionType = llama.FlashAttentionTypeAuto
 	if !e.onGPU {
@@ -193,20 +197,38 @@ func (e *Engine) contextParams(n int) llama.ContextParams {
 	return p
 }
 
-// resize makes the context n tokens long. A context of another length is
-// replaced, and its cache lost.
+// resize makes the context one of n tokens for chatting and choosing. Another
+// context is replaced, and its cache lost.
 func (e *Engine) resize(n int) error {
-	if n == e.numCtx && e.llama != 0 {
+	if n == e.numCtx && e.llama != 0 && e.tap == nil {
 		return nil
 	}
-	if e.llama != 0 {
-		if err := llama.Free(e.llama); err != nil {
-			return fmt.Errorf("llamacpp: freeing the context: %w", err)
-		}
+	if err := e.dropContext(); err != nil {
+		return err
 	}
-	e.llama, e.memory, e.numCtx, e.resident, e.idle = 0, 0, 0, nil, [slots][]llama.Token{}
+	return e.newContext(n, e.contextParams(n, slots))
+}
+
+// dropContext frees the context, if there is one.
+func (e *Engine) dropContext() error {
+	c := e.llama
+	e.llama, e.memory, e.numCtx, e.tap = 0, 0, 0, nil
+	e.resident, e.slot, e.idle = nil, 0, [slots][]llama.Token{}
+	if c == 0 {
+		return nil
+	}
+	err := llama.Free(c)
+	taps.Delete(uintptr(e.model))
+	if err != nil {
+		return fmt.Errorf("llamacpp: freeing the context: %w", err)
+	}
+	return nil
+}
+
+// newContext makes a context where there is none.
+func (e *Engine) newContext(n int, p llama.ContextParams) error {
 	takeComplaints()
-	c, err := llama.InitFromModel(e.model, e.contextParams(n))
+	c, err := llama.InitFromModel(e.model, p)
 	if err != nil {
 		return fmt.Errorf("llamacpp: no context of %d tokens for %s%s; lower --num-ctx or --gpu-layers", n, e.opts.Name, takeComplaints())
 	}
@@ -291,6 +313,25 @@ func (e *Engine) forget() error {
 // in want, ascending, it calls row with the index and the logits of the token
 // that follows; they are valid during the call only.
 func (e *Engine) push(ctx context.Context, tokens []llama.Token, want []int, row func(i int, logits []float32) error) error {
+	return e.advance(ctx, tokens, want, e.opts.Batch, func(done int, outputs []int) error {
+		for _, i := range outputs {
+			logits, err := llama.GetLogitsIth(e.llama, int32(i), e.size)
+			if err != nil || logits == nil {
+				return errors.Join(fmt.Errorf("llamacpp: no logits for token %d", done+i), err, e.forget())
+			}
+			if err := row(done+i, logits); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// advance evaluates tokens at the end of the cached path, at most limit at a
+// time, with outputs at the indices of tokens in want, ascending. After each
+// evaluation it calls evaluated with the number of tokens before it and the
+// indices of the outputs in it.
+func (e *Engine) advance(ctx context.Context, tokens []llama.Token, want []int, limit int, evaluated func(done int, outputs []int) error) error {
 	for done := 0; done < len(tokens); {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -300,31 +341,28 @@ func (e *Engine) push(ctx context.Context, tokens []llama.Token, want []int, row
 		}
 		var outputs []int
 		n := 0
-		most := min(e.opts.Batch, len(tokens)-done)
+		most := min(limit, len(tokens)-done)
 		if left := len(tokens) - done - most; left > 0 && left < fewestRows {
 			most -= fewestRows - left
 		}
 		for ; n < most && len(outputs) < maxOutputs; n++ {
 			output := len(want) > len(outputs) && want[len(outputs)] == done+n
 			if output {
-				outputs = append(outputs, done+n)
+				outputs = append(outputs, n)
 			}
 			if err := e.batch.Add(tokens[done+n], llama.Pos(len(e.resident)+n), []llama.SeqId{e.slot}, output); err != nil {
 				return fmt.Errorf("llamacpp: filling a batch: %w", err)
 			}
 		}
+		if e.tap != nil {
+			e.tap.expect(n, outputs)
+		}
 		if err := e.decode(); err != nil {
 			return errors.Join(err, e.forget())
 		}
 		e.resident = append(e.resident, tokens[done:done+n]...)
-		for _, i := range outputs {
-			logits, err := llama.GetLogitsIth(e.llama, int32(i-done), e.size)
-			if err != nil || logits == nil {
-				return errors.Join(fmt.Errorf("llamacpp: no logits for position %d", len(e.resident)-n+i-done), err, e.forget())
-			}
-			if err := row(i, logits); err != nil {
-				return err
-			}
+		if err := evaluated(done, outputs); err != nil {
+			return err
 		}
 		want = want[len(outputs):]
 		done += n
@@ -448,11 +486,7 @@ func (e *Engine) Close() error {
 	if e.model == 0 {
 		return nil
 	}
-	errs := []error{llama.BatchFree(e.batch)}
-	if e.llama != 0 {
-		errs = append(errs, llama.Free(e.llama))
-	}
-	errs = append(errs, llama.ModelFree(e.model))
-	e.model, e.llama, e.memory = 0, 0, 0
-	return errors.Join(errs...)
+	err := errors.Join(llama.BatchFree(e.batch), e.dropContext(), llama.ModelFree(e.model))
+	e.model = 0
+	return err
 }
