@@ -225,9 +225,6 @@ func (p *Probe) encode() ([]byte, error) {
 	for _, l := range p.Layers {
 		for _, t := range l.parts() {
 			end := at + 8*int64(len(t.values))
-			if _, twice := h.tensors[t.name]; twice {
-				return nil, fmt.Errorf("two tensors would be named %q; rename layer %q", t.name, l.Layer)
-			}
 			h.tensors[t.name] = tensorInfo{"F64", t.shape, [2]int64{at, end}}
 			at = end
 		}

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/ccmed/ccmed/infer"
 )
@@ -122,8 +123,8 @@ func (s Spec) check() error {
 		return fmt.Errorf("the model %q has no digest, so that nobody could tell whose states these are; name a model whose weights can be read", s.Model.Name)
 	}
 	for _, m := range []string{s.Model.Name, s.Model.Digest, s.Model.Quantization, s.Model.Architecture} {
-		if len(m) > maxMeta {
-			return fmt.Errorf("%.40q… is %d bytes long; a model's name and digest have at most %d", m, len(m), maxMeta)
+		if len(m) > maxMeta || !utf8.ValidString(m) {
+			return fmt.Errorf("%.40q… is %d bytes long; a model's name and digest are UTF-8 of at most %d", m, len(m), maxMeta)
 		}
 	}
 	if err := checkLayers(s.Layers); err != nil {
@@ -144,8 +145,8 @@ func checkLayers(layers []string) error {
 	}
 	seen := map[string]bool{}
 	for _, l := range layers {
-		if l == "" || len(l) > maxName {
-			return fmt.Errorf("a layer is named %.40q; a name has 1 to %d bytes", l, maxName)
+		if l == "" || len(l) > maxName || !utf8.ValidString(l) {
+			return fmt.Errorf("a layer is named %.40q; a name is UTF-8 of 1 to %d bytes", l, maxName)
 		}
 		if seen[l] {
 			return fmt.Errorf("two layers are named %q", l)
