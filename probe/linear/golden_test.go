@@ -11,6 +11,7 @@ import (
 // golden is testdata/golden.json: problems and what scikit-learn 1.9.1 finds.
 type golden struct {
 	Problems []goldenProblem `json:"problems"`
+	Paths    []goldenPath    `json:"paths"`
 	Texts    []string        `json:"texts"`
 	Bags     []struct {
 		Bigrams bool        `json:"bigrams"`
@@ -37,6 +38,105 @@ type goldenProblem struct {
 	MacroF1   float64     `json:"macro_f1"`
 	LogLoss   float64     `json:"log_loss"`
 	Brier     float64     `json:"brier"`
+}
+
+// goldenPath has label sets fitted along a path of C, and a ridge regression.
+type goldenPath struct {
+	Name    string      `json:"name"`
+	Classes int         `json:"classes"`
+	Train   int         `json:"train"`
+	X       [][]float64 `json:"x"`
+	Sets    [][]int     `json:"sets"`
+	Fits    []struct {  // by set, then by C
+		C         float64     `json:"c"`
+		Objective float64     `json:"objective"`
+		P         [][]float64 `json:"p"`
+	} `json:"fits"`
+	Targets [][]float64 `json:"targets"`
+	Penalty float64     `json:"penalty"`
+	Ridge   [][]float64 `json:"ridge"` // predictions of the held-out rows
+}
+
+func (p goldenPath) part(t *testing.T) *Part {
+	t.Helper()
+	var data []float32
+	for _, row := range p.X {
+		for _, v := range row {
+			data = append(data, float32(v))
+		}
+	}
+	x, err := NewDense32(len(p.X), len(p.X[0]), data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	train, test := firstAndRest(len(p.X), p.Train)
+	part, err := NewPart(t.Context(), x, train, test)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return part
+}
+
+func TestPathAgreesWithScikitLearn(t *testing.T) {
+	agree, all := 0, 0
+	for _, p := range readGolden(t).Paths {
+		t.Run(p.Name, func(t *testing.T) {
+			var sets []Labels
+			for _, y := range p.Sets {
+				sets = append(sets, Labels{Y: y})
+			}
+			per := len(p.Fits) / len(sets)
+			var cs []float64
+			for _, f := range p.Fits[:per] {
+				cs = append(cs, f.C)
+			}
+			fits, err := p.part(t).Path(t.Context(), sets, p.Classes, cs, PathOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, want := range p.Fits {
+				got := fits[i/per][i%per]
+				if !got.Converged {
+					t.Errorf("C = %v: not converged, gap %g", want.C, got.Gap)
+				}
+				near(t, "objective ratio", got.Objective/want.Objective, 1, 1e-6)
+				for k, row := range want.P {
+					all++
+					if got.Held.Argmax(k) == (&Predictions{Classes: p.Classes, P: row}).Argmax(0) {
+						agree++
+					}
+					for c, v := range row {
+						near(t, "held-out probability", got.Held.Row(k)[c], v, 2e-3)
+					}
+				}
+			}
+		})
+	}
+	if float64(agree) < 0.995*float64(all) || all == 0 {
+		t.Errorf("%d of %d held-out rows get scikit-learn's class, fewer than 99.5 %%", agree, all)
+	}
+}
+
+func TestRidgeAgreesWithScikitLearn(t *testing.T) {
+	for _, p := range readGolden(t).Paths {
+		t.Run(p.Name, func(t *testing.T) {
+			fits, err := p.part(t).Ridge(t.Context(), denseOf(t, p.Targets), []float64{1e4, p.Penalty})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w, b := fits[1].Weights()
+			for i, row := range p.Ridge {
+				for k, want := range row {
+					near(t, "held-out prediction", fits[1].Held.Row(i)[k], want, 1e-4)
+					raw := b[k]
+					for j, v := range p.X[p.Train+i] {
+						raw += w[k][j] * v
+					}
+					near(t, "prediction from raw features", raw, want, 1e-3)
+				}
+			}
+		})
+	}
 }
 
 func readGolden(t testing.TB) golden {

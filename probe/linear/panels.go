@@ -82,6 +82,17 @@ func (m *panels) setColumn(k int, column []float32) {
 	}
 }
 
+// row unpacks row i.
+func (m *panels) row(i int, dst []float32) {
+	p, r := i/m.width, i%m.width
+	m.blocks(func(k0, depth int) {
+		src := m.panel(p, k0, depth)
+		for k := range depth {
+			dst[k0+k] = src[k*m.width+r]
+		}
+	})
+}
+
 // product is a row-major matrix with room for whole pieces.
 type product struct {
 	stride int

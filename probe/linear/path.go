@@ -21,8 +21,11 @@ type Labels struct {
 
 // PathOptions of a path; the zero value means the defaults.
 type PathOptions struct {
-	Tol     float64 // as Options.Tol; 0 means 1e-6
-	MaxIter int     // most iterations of one fit; 0 means 2000
+	// Tol is the relative distance from the optimum at which a fit ends, 0 means
+	// 1e-8: bounded as in Options, or, once a few steps have shown the curvature,
+	// estimated with it (half the Newton decrement, Boyd and Vandenberghe 9.5.1).
+	Tol     float64
+	MaxIter int // most iterations of one fit; 0 means 2000
 }
 
 // Fitted is one fit of a path.
@@ -30,7 +33,7 @@ type Fitted struct {
 	C          float64      `json:"c"`
 	Objective  float64      `json:"objective"` // as Model.Objective
 	Iterations int          `json:"iterations"`
-	Gap        float64      `json:"gap"`
+	Gap        float64      `json:"gap"` // bound or estimate, see PathOptions.Tol
 	Converged  bool         `json:"converged"`
 	Held       *Predictions `json:"-"` // of the held-out samples, offset included
 
@@ -63,7 +66,7 @@ func (f *Fitted) Model() (*Model, error) {
 // a direction none, because its scores are known.
 func (p *Part) Path(ctx context.Context, sets []Labels, classes int, cs []float64, opt PathOptions) ([][]*Fitted, error) {
 	if opt.Tol == 0 {
-		opt.Tol = 1e-6
+		opt.Tol = 1e-8
 	}
 	if opt.MaxIter == 0 {
 		opt.MaxIter = 2000
@@ -207,6 +210,7 @@ type descent struct {
 	loss    float64
 	value   float64
 	gap     float64
+	slope   float64   // along way
 	r, rk   []float64 // residuals at the point, and their products with the Gram matrix
 	z       []float64
 	trial   []float64 // residuals at a trial step
@@ -282,7 +286,7 @@ func (p *Part) newDescent(labels Labels, classes int) (*descent, error) {
 func descend(ctx context.Context, op *operator, descents []*descent, c float64, opt PathOptions) error {
 	for _, d := range descents {
 		d.iterations, d.done = 0, false
-		d.forget()
+		d.steps, d.fresh, d.stuck = 0, true, false
 		d.loss, _, _ = d.along(0, d.r, false)
 	}
 	var in, out [][]float64
@@ -328,7 +332,8 @@ func descend(ctx context.Context, op *operator, descents []*descent, c float64, 
 		product(func(d *descent) ([]float64, []float64) { return d.r, d.rk })
 		for _, d := range descents {
 			d.gradient(c)
-			d.forget()
+			d.aim()
+			d.fresh, d.stuck = true, false
 			d.done = d.gap <= opt.Tol || d.iterations >= opt.MaxIter
 			again = again || !d.done
 		}
@@ -338,8 +343,6 @@ func descend(ctx context.Context, op *operator, descents []*descent, c float64, 
 	}
 }
 
-func (d *descent) forget() { d.steps, d.fresh, d.stuck = 0, true, false }
-
 // gradient computes it and the value, from residuals and their products.
 func (d *descent) gradient(c float64) {
 	floats.AddScaledTo(d.g.a, d.at.a, c, d.r)
@@ -348,30 +351,44 @@ func (d *descent) gradient(c float64) {
 		d.g.b[k] = c * floats.Sum(d.r[k*d.n:(k+1)*d.n])
 	}
 	d.value = 0.5*floats.Dot(d.at.a, d.at.f) + c*d.loss
-	d.gap = math.Max(0, d.g.dot(d.g)) / (2 * d.value)
 }
+
+// aim finds the direction of the next step, and from it how far the objective is
+// above its minimum.
+func (d *descent) aim() {
+	square := math.Max(0, d.g.dot(d.g))
+	d.gap = square / (2 * d.value) // the bound of gap in fit.go
+	d.direction()
+	d.slope = d.g.dot(d.way)
+	if !(d.slope < 0) {
+		d.steps = 0
+		d.way.copy(d.g)
+		d.way.scale(-1)
+		d.slope = -square
+	}
+	if d.steps >= trusted {
+		d.gap = math.Min(d.gap, -d.slope/(2*d.value))
+	}
+}
+
+// trusted is the number of remembered steps from which the curvature that they
+// show stands in for the least possible one.
+const trusted = 5
 
 // step takes one step of L-BFGS (Nocedal and Wright, Numerical Optimization,
 // algorithm 7.4), or finds that none is needed.
 func (d *descent) step(c float64, opt PathOptions) {
 	d.gradient(c)
+	if !d.fresh {
+		d.remember()
+	}
+	d.aim()
 	if d.gap <= opt.Tol || d.iterations >= opt.MaxIter || d.stuck {
 		d.done = true
 		return
 	}
-	if !d.fresh {
-		d.remember()
-	}
-	d.direction()
-	slope := d.g.dot(d.way)
-	if !(slope < 0) {
-		d.steps = 0
-		d.way.copy(d.g)
-		d.way.scale(-1)
-		slope = -d.g.dot(d.g)
-	}
 	d.last.copy(d.g)
-	t := d.search(c, slope)
+	t := d.search(c, d.slope)
 	// The step is remembered where the next difference of gradients will be.
 	next := (d.oldest + d.steps) % memory
 	s := d.s[next]

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, f1_score, log_loss
+from sklearn.preprocessing import StandardScaler
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -90,6 +91,44 @@ def problem(
     }
 
 
+def path(name: str, seed: int, n: int, d: int, classes: int) -> dict[str, Any]:
+    """Fits two label sets along a path of C, and ridge, on standardised features."""
+    held = 40
+    rng = np.random.default_rng(seed)
+    x, y = draw(rng, n + held, d, classes, 1.0)
+    x = np.round(x + 3, 2)
+    sets = [y, rng.permutation(y)]
+    targets = np.round(
+        x[:, :2] @ rng.normal(size=(2, 3)) + rng.normal(size=(n + held, 3)), 3
+    )
+    scaler = StandardScaler().fit(x[:n])
+    z = scaler.transform(x)
+    fits = []
+    for labels in sets:
+        for c in [0.001, 0.1, 10.0]:
+            model = LogisticRegression(C=c, tol=1e-10, max_iter=100_000)
+            model.fit(z[:n], labels[:n])
+            fits.append(
+                {
+                    "c": c,
+                    "objective": objective(model, z[:n], labels[:n], c, np.ones(n)),
+                    "p": np.round(model.predict_proba(z[n:]), 7).tolist(),
+                }
+            )
+    ridge = Ridge(alpha=7.0).fit(z[:n], targets[:n])
+    return {
+        "name": name,
+        "classes": classes,
+        "train": n,
+        "x": x.tolist(),
+        "sets": [labels.tolist() for labels in sets],
+        "fits": fits,
+        "targets": targets.tolist(),
+        "penalty": 7.0,
+        "ridge": np.round(ridge.predict(z[n:]), 6).tolist(),
+    }
+
+
 def bags() -> list[dict[str, Any]]:
     """Returns what CountVectorizer makes of TEXTS under several options."""
     found = []
@@ -130,6 +169,11 @@ def main() -> None:
                 "wider than tall, centred, binary", 9, 24, 50, 2, 1.0, centred=True
             ),
             problem("wider than tall, weighted", 10, 24, 40, 4, 1.0, weighted=True),
+        ],
+        "paths": [
+            path("path, wider than tall", 11, 50, 120, 3),
+            path("path, taller than wide", 12, 90, 12, 3),
+            path("path, binary", 13, 40, 70, 2),
         ],
         "texts": TEXTS,
         "bags": bags(),
