@@ -106,6 +106,7 @@ type fleet struct {
 	mu      sync.Mutex
 	current spec
 	open    []infer.Backend
+	bare    []infer.Backend // the same, before wrapping
 	vocabs  map[string]*llamacpp.Vocab
 	models  map[spec]infer.Model
 }
@@ -167,6 +168,17 @@ func (f *fleet) Model(ctx context.Context, role string) (infer.Model, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.models[f.roles[role]], nil
+}
+
+// raw returns the backend of a role as it was opened, without wrappers; nil when
+// its model is not the open one.
+func (f *fleet) raw(role string) infer.Backend {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.current != f.roles[role] || len(f.bare) == 0 {
+		return nil
+	}
+	return f.bare[0]
 }
 
 // Workers returns one backend a worker for a role; closing them is the fleet's
@@ -252,6 +264,7 @@ func (f *fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
 			hosts = append(hosts, b)
 		}
 	}
+	bare := slices.Clone(hosts)
 	var identity infer.Model
 	for i, b := range hosts {
 		m, err := b.Model(ctx)
@@ -276,6 +289,7 @@ func (f *fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
 		hosts[i] = b
 	}
 	f.models[s] = identity
+	f.bare = bare
 	var out []infer.Backend
 	n := f.flags.concurrency
 	if s.backend == "embedded" {

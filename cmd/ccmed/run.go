@@ -96,6 +96,12 @@ func execute[I any](ctx context.Context, a *app, f *fleet, r *runFlags, id run.I
 	if err != nil {
 		return nil, run.Summary{}, err
 	}
+	sum, err := executeIn(ctx, a, f, r, dir, t)
+	return dir, sum, err
+}
+
+// executeIn runs a task into an open run folder.
+func executeIn[I any](ctx context.Context, a *app, f *fleet, r *runFlags, dir *run.Dir, t run.Task[I]) (run.Summary, error) {
 	a.note("run folder: %s", dir.Path())
 	sum, err := run.Execute(ctx, dir, t, run.Options{Workers: f.Workers, MaxFailures: r.maxFailures, Progress: a.progress(), Shard: r.shard, Soft: a.soft})
 	var failures *run.FailuresError
@@ -104,7 +110,7 @@ func execute[I any](ctx context.Context, a *app, f *fleet, r *runFlags, id run.I
 	} else if err != nil {
 		a.note("what was done is kept; go on with: ccmed runs resume %s", dir.Path())
 	}
-	return dir, sum, err
+	return sum, err
 }
 
 // showRun writes what was found in the run at path to standard output.
@@ -224,6 +230,8 @@ func (a *app) scoreRun(ctx context.Context, path string, s scoreFlags, print fun
 		result, sections, err = a.scoreTiming(ctx, dir, s)
 	case "mediation":
 		result, sections, err = a.scoreMediation(ctx, dir, s)
+	case "extract":
+		result, sections, err = a.scoreExtraction(ctx, dir)
 	default:
 		err = fmt.Errorf("%s is a %s run; this version scores timing and mediation", path, id.Task)
 	}
