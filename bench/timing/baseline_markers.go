@@ -8,8 +8,9 @@ import (
 )
 
 // markerCues are everyday English cues of the three ethnocentric stages, one
-// point each, written from the stages' definitions (difference not registered;
-// us against them; sameness assumed). They are fixed: no record changes them.
+// point each, for the stages' definitions (difference not registered; us against
+// them; sameness assumed). The list was written with sight of the released training
+// turns, not of the evaluation ones, and is fixed: no record changes it.
 var markerCues = func() []*regexp.Regexp {
 	cues := []string{
 		// Denial: difference is not registered, or does not matter.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,7 +37,8 @@ Other variables:
   NO_COLOR         any value: no colour`
 
 // configure fills flags that were not given from the environment and from
-// ccmed.yaml.
+// ccmed.yaml, and writes them into the command line that a run remembers: it must
+// resume the same elsewhere.
 func (a *app) configure(cmd *cobra.Command) error {
 	fromFile, file, err := a.readConfig(cmd)
 	if err != nil {
@@ -52,12 +54,14 @@ func (a *app) configure(cmd *cobra.Command) error {
 			if err := cmd.Flags().Set(f.Name, v); err != nil {
 				failed = usagef("environment variable %s: %w", name, err)
 			}
+			a.args = append(slices.Clip(a.args), "--"+f.Name+"="+v)
 			return
 		}
 		if v, ok := fromFile[f.Name]; ok {
 			if err := cmd.Flags().Set(f.Name, v); err != nil {
 				failed = usagef("%s: %s: %w", file, f.Name, err)
 			}
+			a.args = append(slices.Clip(a.args), "--"+f.Name+"="+v)
 		}
 	})
 	return failed
