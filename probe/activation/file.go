@@ -78,8 +78,12 @@ func create(ctx context.Context, dir string, s Spec, open func(path string) (sto
 		err = os.Rename(partial, path)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("make %s with room for %d bytes of hidden states: %w; make room there, choose F16, or another folder with --out",
-			path, s.bytes(), err), disk.Close(), os.Remove(partial))
+		remedy := "; make room there, or choose another folder with --out"
+		if ctx.Err() != nil {
+			remedy = ""
+		}
+		return nil, errors.Join(fmt.Errorf("make %s with room for %d bytes of hidden states: %w%s", path, s.bytes(), err, remedy),
+			disk.Close(), os.Remove(partial))
 	}
 	return newFile(path, s, disk, at, true), nil
 }
@@ -148,7 +152,7 @@ func openFile(path string, flag int) (*File, error) {
 	}
 	s, at, err := parse(disk, st.Size())
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w: %w; extract these states again", path, ErrDamaged, err), disk.Close())
+		return nil, errors.Join(damaged(path, err, "extract these states into a new run"), disk.Close())
 	}
 	return newFile(path, s, disk, at, flag == os.O_RDWR), nil
 }

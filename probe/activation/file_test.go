@@ -224,13 +224,12 @@ func TestNotFiniteIsNotMissing(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	mark := math.Float32frombits(missing32)
 	for _, c := range []struct {
-		name               string
-		dtype              DType
-		x                  []float32
-		put                Count
-		inFile             int
-		message, dontSay   string
-		representable, bad bool
+		name             string
+		dtype            DType
+		x                []float32
+		put              Count
+		inFile           int
+		message, dontSay string
 	}{
 		{name: "largest half", dtype: F16, x: []float32{65504, -65504, 0, 1, 2}},
 		{name: "beyond it, though it would round down", dtype: F16, x: []float32{65504.01, -65519, 7e9, 0, 0},
@@ -484,7 +483,7 @@ func TestCancelledCreateLeavesNothing(t *testing.T) {
 	cause := errors.New("interrupted by hand")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	if _, err := Create(ctx, dir, spec(F32)); !errors.Is(err, cause) {
+	if _, err := Create(ctx, dir, spec(F32)); !errors.Is(err, cause) || strings.Contains(err.Error(), "room there") {
 		t.Errorf("got %v", err)
 	}
 	if es, _ := os.ReadDir(dir); len(es) != 0 {

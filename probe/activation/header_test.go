@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -133,6 +134,9 @@ func TestOpenDamaged(t *testing.T) {
 		}), "2 tensors"},
 		{"one tensor twice", withHeader(`{"states":{"dtype":"F32","shape":[60],"data_offsets":[0,240]},"states":{"dtype":"F32","shape":[60],"data_offsets":[0,240]}}`), "occurs twice"},
 		{"metadata twice", withHeader(`{"__metadata__":{},"__metadata__":{}}`), "occurs twice"},
+		{"a number of 100,000 digits", withHeader(`{"states":{"dtype":"F32","shape":[` + strings.Repeat("7", 100_000) + `],"data_offsets":[0,240]}}`), "states"},
+		{"a shape of 10,000 dimensions", edited(states("F32", append(slices.Repeat([]int64{1}, 9_997), 3, 4, 5), 0, 240)), "have shape [1 1 1"},
+		{"a text of 100,000 letters", edited(func(meta, _ map[string]any) { meta["content"] = strings.Repeat("x", 100_000) }), `holds "xxx`},
 		{"shapes that are no integers", withHeader(`{"states":{"dtype":"F32","shape":[1.5],"data_offsets":[0,240]}}`), "states"},
 		{"offsets beyond 64 bits", withHeader(`{"states":{"dtype":"F32","shape":[60],"data_offsets":[0,1e30]}}`), "states"},
 	} {

@@ -251,9 +251,7 @@ func LoadProbe(path string, about any) (*Probe, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load a probe's card: %w", err)
 	}
-	broken := func(path string, err error) error {
-		return fmt.Errorf("%s: %w: %w; train the probe again", path, ErrDamaged, err)
-	}
+	broken := func(path string, err error) error { return damaged(path, err, "train the probe again") }
 	var c card
 	if err := json.Unmarshal(text, &c); err != nil {
 		return nil, broken(CardPath(path), err)

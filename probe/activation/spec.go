@@ -295,3 +295,13 @@ func specFrom(h *header) (Spec, error) {
 // ErrDamaged reports a file that is not, or no longer, what this package writes:
 // truncated, with a header that contradicts itself, or of other content.
 var ErrDamaged = errors.New("not a readable safetensors file of ccmed")
+
+// damaged wraps what is wrong with a file, and shortens it, because it quotes
+// the file.
+func damaged(path string, err error, remedy string) error {
+	const most = 400
+	if s := err.Error(); len(s) > most {
+		err = errors.New(strings.ToValidUTF8(s[:most], "") + "…")
+	}
+	return fmt.Errorf("%s: %w: %w; %s", path, ErrDamaged, err, remedy)
+}
