@@ -339,18 +339,20 @@ func (e *Engine) advance(ctx context.Context, tokens []llama.Token, want []int, 
 		if err := e.batch.Clear(); err != nil {
 			return fmt.Errorf("llamacpp: filling a batch: %w", err)
 		}
-		var outputs []int
-		n := 0
-		most := min(limit, len(tokens)-done)
-		if left := len(tokens) - done - most; left > 0 && left < fewestRows {
-			most -= fewestRows - left
+		n := min(limit, len(tokens)-done)
+		if len(want) > maxOutputs {
+			n = min(n, want[maxOutputs]-done)
 		}
-		for ; n < most && len(outputs) < maxOutputs; n++ {
-			output := len(want) > len(outputs) && want[len(outputs)] == done+n
+		if left := len(tokens) - done - n; left > 0 && left < fewestRows {
+			n -= fewestRows - left
+		}
+		var outputs []int
+		for i := range n {
+			output := len(want) > len(outputs) && want[len(outputs)] == done+i
 			if output {
-				outputs = append(outputs, n)
+				outputs = append(outputs, i)
 			}
-			if err := e.batch.Add(tokens[done+n], llama.Pos(len(e.resident)+n), []llama.SeqId{e.slot}, output); err != nil {
+			if err := e.batch.Add(tokens[done+i], llama.Pos(len(e.resident)+i), []llama.SeqId{e.slot}, output); err != nil {
 				return fmt.Errorf("llamacpp: filling a batch: %w", err)
 			}
 		}

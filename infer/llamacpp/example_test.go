@@ -31,3 +31,25 @@ func Example() {
 	}
 	fmt.Printf("P(4) = %.3f of the whole vocabulary\n", choices[0].P[3])
 }
+
+func ExampleEngine_States() {
+	ctx := context.Background()
+	e, err := llamacpp.Open(ctx, llamacpp.Options{ModelPath: "model.gguf", GPULayers: -1})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer e.Close()
+	tokens, err := e.PromptTokens("Anna: Please answer in writing.")
+	if err != nil {
+		log.Fatal(err)
+	}
+	last := infer.Sequence{Tokens: tokens, At: []int{len(tokens) - 1}}
+	layers := e.Layers()
+	err = e.States(ctx, []infer.Sequence{last}, layers, func(_, pos, layer int, x []float32) error {
+		fmt.Println(layers[layer], pos, x[:3])
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}

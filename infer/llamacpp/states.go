@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -57,8 +58,10 @@ func (e *Engine) States(ctx context.Context, seqs []infer.Sequence, layers []str
 	if e.tap.tensors, err = e.tensorsOf(layers); err != nil {
 		return err
 	}
-	if err := e.readTree(ctx, &r); err != nil {
-		return err
+	for _, v := range r.visits(e.resident) {
+		if err := e.read(ctx, &r, v); err != nil {
+			return err
+		}
 	}
 	r.bad = slices.DeleteFunc(r.bad, func(l infer.NonFinite) bool { return l.Rows == 0 })
 	if len(r.bad) > 0 {
@@ -152,7 +155,7 @@ type reading struct {
 	layers  []string
 	row     func(seq, pos, layer int, x []float32) error
 	seqs    [][]llama.Token
-	pending [][]int // by sequence: the wanted tokens not yet read, ascending
+	pending [][]int // by sequence: the wanted tokens that no visit reads yet, ascending
 	bad     []infer.NonFinite
 }
 
@@ -170,60 +173,62 @@ func (r *reading) add(s infer.Sequence, vocabulary, numCtx int) error {
 	}
 	at := slices.Compact(slices.Sorted(slices.Values(s.At)))
 	if len(at) > 0 && (at[0] < 0 || at[len(at)-1] >= len(tokens)) {
-		return fmt.Errorf("llamacpp: states at tokens %v of a text of %d", s.At, len(tokens))
+		return fmt.Errorf("llamacpp: states are wanted at tokens %v of a text of %d tokens", s.At, len(tokens))
 	}
 	r.seqs, r.pending = append(r.seqs, tokens), append(r.pending, at)
 	return nil
 }
 
-// readTree evaluates the prefix tree of the sequences, depth first. What later
-// sequences want in their common part with this one is read now.
-func (e *Engine) readTree(ctx context.Context, r *reading) error {
-	order := depthFirst(r.seqs, e.resident)
-	shared := make([]int, len(order)) // with the sequence before it
+// visit is a path down the prefix tree, up to its last wanted token.
+type visit struct {
+	path    []llama.Token
+	want    []int         // ascending
+	waiting map[int][]int // by wanted token: the sequences that want it
+}
+
+// visits plans to read the prefix tree of the sequences depth first. A visit
+// reads what later sequences want in their common part with its own.
+func (r *reading) visits(resident []llama.Token) []visit {
+	order := depthFirst(r.seqs, resident)
+	shared := make([]int, len(order)+1) // by rank: tokens in common with the sequence before
 	for i := 1; i < len(order); i++ {
 		shared[i] = commonPrefix(r.seqs[order[i-1]], r.seqs[order[i]])
 	}
+	var plan []visit
 	for i, k := range order {
-		waiting := map[int][]int{} // by position: the sequences that want it
-		common := len(r.seqs[k])
-		for j := i; j < len(order) && common > 0; j++ {
+		v := visit{waiting: map[int][]int{}}
+		for j, common := i, len(r.seqs[k]); common > 0; j++ {
 			s := order[j]
 			n := 0
 			for ; n < len(r.pending[s]) && r.pending[s][n] < common; n++ {
-				waiting[r.pending[s][n]] = append(waiting[r.pending[s][n]], s)
+				at := r.pending[s][n]
+				v.waiting[at] = append(v.waiting[at], s)
 			}
 			r.pending[s] = r.pending[s][n:]
-			if j+1 < len(order) {
-				common = min(common, shared[j+1])
-			}
+			common = min(common, shared[j+1])
 		}
-		if err := e.readPath(ctx, r, r.seqs[k], waiting); err != nil {
-			return err
+		if len(v.waiting) == 0 {
+			continue
 		}
+		v.want = slices.Sorted(maps.Keys(v.waiting))
+		v.path = r.seqs[k][:v.want[len(v.want)-1]+1]
+		plan = append(plan, v)
 	}
-	return nil
+	return plan
 }
 
-// readPath evaluates a path as far as it is wanted, and delivers the states.
-func (e *Engine) readPath(ctx context.Context, r *reading, path []llama.Token, waiting map[int][]int) error {
-	if len(waiting) == 0 {
-		return nil
-	}
-	var want []int
-	for pos := range waiting {
-		want = append(want, pos)
-	}
-	slices.Sort(want)
-	path = path[:want[len(want)-1]+1]
-	keep, err := e.resume(path, want[0]+1)
+// read evaluates a visit's path from where the cache leaves off, and delivers
+// the states.
+func (e *Engine) read(ctx context.Context, r *reading, v visit) error {
+	keep, err := e.resume(v.path, v.want[0]+1)
 	if err != nil {
 		return err
 	}
-	for i := range want {
-		want[i] -= keep
+	want := make([]int, len(v.want))
+	for i, at := range v.want {
+		want[i] = at - keep
 	}
-	return e.advance(ctx, path[keep:], want, e.tapLimit(), func(done int, outputs []int) error {
+	return e.advance(ctx, v.path[keep:], want, e.tapLimit(), func(done int, outputs []int) error {
 		if e.tap.err != nil {
 			return errors.Join(e.tap.err, e.forget())
 		}
@@ -231,9 +236,9 @@ func (e *Engine) readPath(ctx context.Context, r *reading, path []llama.Token, w
 			return errors.Join(fmt.Errorf("llamacpp: llama.cpp did not compute %s", strings.Join(missing, ", ")), e.forget())
 		}
 		for j, o := range outputs {
-			pos := keep + done + o
+			at := keep + done + o
 			for l := range r.layers {
-				if err := r.deliver(waiting[pos], pos, l, e.tap.state(l, j)); err != nil {
+				if err := r.deliver(v.waiting[at], at, l, e.tap.state(l, j)); err != nil {
 					return err
 				}
 			}
