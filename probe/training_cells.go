@@ -1,0 +1,327 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ccmed/ccmed/bench/stats"
+	"github.com/ccmed/ccmed/probe/linear"
+)
+
+// stack puts the rows of several cells below each other.
+type stack []Layers
+
+func (s stack) Names() []string { return s[0].Names() }
+
+func (s stack) Layer(ctx context.Context, k int) (*linear.Dense32, error) {
+	var data []float32
+	n, width := 0, 0
+	for c, layers := range s {
+		x, err := layers.Layer(ctx, k)
+		if err != nil {
+			return nil, err
+		}
+		rows, d := x.Dims()
+		if c > 0 && d != width {
+			return nil, fmt.Errorf("cells of %d and %d features cannot share a probe", width, d)
+		}
+		width = d
+		n += rows
+		data = slices.Grow(data, rows*d*(len(s)-c))
+		for i := range rows {
+			data = append(data, x.Row(i)...)
+		}
+	}
+	return linear.NewDense32(n, width, data)
+}
+
+// repeat describes the rows of k stacked cells of the same samples.
+func (s Samples) repeat(k int) Samples {
+	return Samples{slices.Repeat(s.Y, k), s.Classes, slices.Repeat(s.Groups, k)}
+}
+
+func (s stack) check() error {
+	for _, layers := range s[1:] {
+		if !slices.Equal(layers.Names(), s[0].Names()) {
+			return fmt.Errorf("%w: cells have the layers %v and %v", ErrDesign, s[0].Names(), layers.Names())
+		}
+	}
+	return nil
+}
+
+// shift returns rows of the cell that starts at row base of a stack.
+func shift(rows []int, base int) []int {
+	out := make([]int, len(rows))
+	for k, i := range rows {
+		out[k] = base + i
+	}
+	return out
+}
+
+// Transfer trains on the states of one cell and evaluates on those of another,
+// with the splits that both have by themselves: the rows of both are the same
+// samples. Accuracy that stays says that the same direction is used.
+func Transfer(ctx context.Context, from, to Layers, s Samples, d Design) ([]*LayerResult, error) {
+	splits, err := d.Splits(s)
+	if err != nil {
+		return nil, err
+	}
+	for k := range splits {
+		splits[k].Test = shift(splits[k].Test, len(s.Y))
+	}
+	both := stack{from, to}
+	if err := both.check(); err != nil {
+		return nil, err
+	}
+	found, err := d.withDefaults().train(ctx, both, s.repeat(2), []labelled{{y: slices.Repeat(s.Y, 2)}}, splits)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*LayerResult, len(found[0]))
+	for k, r := range found[0] {
+		if out[k], err = r.cell(s, 1); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Pooled trains one probe on the training rows of all cells together and
+// evaluates it in each: found[cell][layer]. The rows of all cells are the same
+// samples.
+func Pooled(ctx context.Context, cells []Layers, s Samples, d Design) ([][]*LayerResult, error) {
+	if len(cells) == 0 {
+		return nil, fmt.Errorf("%w: there are no cells", ErrDesign)
+	}
+	splits, err := d.Splits(s)
+	if err != nil {
+		return nil, err
+	}
+	if err := stack(cells).check(); err != nil {
+		return nil, err
+	}
+	for k, split := range splits {
+		splits[k] = Split{Round: split.Round}
+		for c := range cells {
+			base := c * len(s.Y)
+			splits[k].Train = append(splits[k].Train, shift(split.Train, base)...)
+			splits[k].Test = append(splits[k].Test, shift(split.Test, base)...)
+			splits[k].Fit = append(splits[k].Fit, shift(split.Fit, base)...)
+			splits[k].Tune = append(splits[k].Tune, shift(split.Tune, base)...)
+		}
+	}
+	found, err := d.withDefaults().train(ctx, stack(cells), s.repeat(len(cells)), []labelled{{y: slices.Repeat(s.Y, len(cells))}}, splits)
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]*LayerResult, len(cells))
+	for c := range cells {
+		for _, r := range found[0] {
+			part, err := r.cell(s, c)
+			if err != nil {
+				return nil, err
+			}
+			out[c] = append(out[c], part)
+		}
+	}
+	return out, nil
+}
+
+// cell returns the part of a result over stacked cells that belongs to one.
+func (r *LayerResult) cell(s Samples, c int) (*LayerResult, error) {
+	n := len(s.Y)
+	out := &LayerResult{Layer: r.Layer, C: r.C, Inner: r.Inner, samples: s}
+	for _, i := range r.tested {
+		if i/n == c {
+			out.tested = append(out.tested, i%n)
+		}
+	}
+	for _, p := range r.Rounds {
+		out.Rounds = append(out.Rounds, &linear.Predictions{Classes: p.Classes, P: p.P[c*n*p.Classes : (c+1)*n*p.Classes]})
+	}
+	return out, out.score()
+}
+
+// Late says how a finding changes towards the last layers.
+type Late struct {
+	// Peak joins the predictions of each split's best layer by inner log-loss, so
+	// that the rows it is evaluated on did not choose it.
+	Peak       *LayerResult
+	PeakLayers []string // one a split
+	LastBlock  *LayerResult
+	LastThird  []float64 // share of hits of each tested row, mean over the last third of blocks
+	Delta      []float64 // Δlate of each tested row: peak − last third
+}
+
+// Late compares the peak with the last third of the blocks, rounded up, and with
+// the last one. Layers called block.* are the blocks; without any, all layers are.
+func (v *Validation) Late() (*Late, error) {
+	return late(v.Layers, v.Splits)
+}
+
+func late(layers []*LayerResult, splits []Split) (*Late, error) {
+	var blocks []*LayerResult
+	for _, r := range layers {
+		if strings.HasPrefix(r.Layer, "block.") {
+			blocks = append(blocks, r)
+		}
+	}
+	if len(blocks) == 0 {
+		blocks = layers
+	}
+	if len(blocks) == 0 || len(blocks[0].Inner) != len(splits) {
+		return nil, fmt.Errorf("%w: the peak layer needs at least one layer and an inner split", ErrDesign)
+	}
+	peak := newLayerResult(blocks[0].samples, splits)
+	peak.Layer = "peak"
+	out := &Late{Peak: peak, LastBlock: blocks[len(blocks)-1], LastThird: make([]float64, len(peak.tested))}
+	for k, split := range splits {
+		best := blocks[0]
+		for _, r := range blocks[1:] {
+			if r.Inner[k].LogLoss < best.Inner[k].LogLoss {
+				best = r
+			}
+		}
+		out.PeakLayers = append(out.PeakLayers, best.Layer)
+		peak.C, peak.Inner = append(peak.C, best.C[k]), append(peak.Inner, best.Inner[k])
+		for _, i := range split.Test {
+			copy(peak.Rounds[split.Round].Row(i), best.Rounds[split.Round].Row(i))
+		}
+	}
+	if err := peak.score(); err != nil {
+		return nil, err
+	}
+	last := blocks[len(blocks)-(len(blocks)+2)/3:]
+	for _, r := range last {
+		for i, h := range r.Hits() {
+			out.LastThird[i] += h / float64(len(last))
+		}
+	}
+	out.Delta = difference(peak.Hits(), out.LastThird)
+	return out, nil
+}
+
+func difference(a, b []float64) []float64 {
+	d := make([]float64, len(a))
+	for i := range d {
+		d[i] = a[i] - b[i]
+	}
+	return d
+}
+
+// Resampling of intervals and tests.
+type Resampling struct {
+	Resamples int // 0 means 10000
+	Seed      uint64
+}
+
+func (r Resampling) withDefaults() Resampling {
+	if r.Resamples == 0 {
+		r.Resamples = 10_000
+	}
+	return r
+}
+
+func (r Resampling) bootstrap() stats.Bootstrap {
+	return stats.Bootstrap{Resamples: r.withDefaults().Resamples, Seed: r.Seed}
+}
+
+// Effect is the mean of paired differences with its group bootstrap interval,
+// conditional on the fitted probes, and the two-sided p of the group sign-flip.
+type Effect struct {
+	stats.Estimate
+	P float64 `json:"p"`
+}
+
+// Paired tests the differences a − b of the same rows.
+func Paired(a, b []float64, groups []string, r Resampling) (Effect, error) {
+	if len(a) != len(b) {
+		return Effect{}, fmt.Errorf("%w: %d values are not paired with %d", ErrDesign, len(a), len(b))
+	}
+	d := difference(a, b)
+	e, err := r.bootstrap().Mean(d, groups)
+	if err != nil {
+		return Effect{}, fmt.Errorf("probe: paired differences: %w", err)
+	}
+	p, err := stats.SignFlip(d, groups, r.withDefaults().Resamples, r.Seed)
+	if err != nil {
+		return Effect{}, fmt.Errorf("probe: paired differences: %w", err)
+	}
+	return Effect{e, p}, nil
+}
+
+// Equivalent asks whether the mean of a − b lies within ±margin, chosen before
+// looking (stats.Bootstrap.Equivalent).
+func Equivalent(a, b []float64, groups []string, margin float64, r Resampling) (stats.Equivalence, error) {
+	if len(a) != len(b) {
+		return stats.Equivalence{}, fmt.Errorf("%w: %d values are not paired with %d", ErrDesign, len(a), len(b))
+	}
+	return r.bootstrap().Equivalent(difference(a, b), groups, margin)
+}
+
+// Decomposition takes Δelic, the published difference, apart. What lacks a cell
+// is nil. A(c,t) is the mean of the values at the end of text t in context c.
+type Decomposition struct {
+	Elic    *Effect `json:"elic"`    // A(D,own-D) − A(ND,own-ND) = Ctx + Text
+	Ctx     *Effect `json:"ctx"`     // A(D,own-ND) − A(ND,own-ND): reading the prompt
+	Text    *Effect `json:"text"`    // A(D,own-D) − A(D,own-ND): what the model wrote
+	Placebo *Effect `json:"placebo"` // A(D,fixed) − A(ND,fixed), mean over the fixed lines
+	Excess  *Effect `json:"excess"`  // A(ND,fixed) − A(ND,own-ND): what writing lost
+}
+
+// Decompose computes it from one value a row and cell, such as LayerResult.Hits
+// of one layer, over the same rows and splits in all cells.
+func Decompose(values map[Pair][]float64, groups []string, r Resampling) (Decomposition, error) {
+	values = withPlaceboMean(values)
+	fixedD, fixedND := Pair{ContextD, TextPlacebo}, Pair{ContextND, TextPlacebo}
+	ownD, crossed, ownND := Pair{ContextD, TextOwnD}, Pair{ContextD, TextOwnND}, Pair{ContextND, TextOwnND}
+	var out Decomposition
+	for _, part := range []struct {
+		to       **Effect
+		of, from Pair
+	}{
+		{&out.Elic, ownD, ownND}, {&out.Ctx, crossed, ownND}, {&out.Text, ownD, crossed},
+		{&out.Placebo, fixedD, fixedND}, {&out.Excess, fixedND, ownND},
+	} {
+		a, b := values[part.of], values[part.from]
+		if a == nil || b == nil {
+			continue
+		}
+		e, err := Paired(a, b, groups, r)
+		if err != nil {
+			return Decomposition{}, fmt.Errorf("%v − %v: %w", part.of, part.from, err)
+		}
+		*part.to = &e
+	}
+	return out, nil
+}
+
+// withPlaceboMean joins the fixed lines of each context under the text placebo.
+func withPlaceboMean(values map[Pair][]float64) map[Pair][]float64 {
+	out := map[Pair][]float64{}
+	fixed := map[string][]Pair{}
+	for cell, v := range values {
+		if strings.HasPrefix(cell.Text, TextPlacebo) {
+			fixed[cell.Context] = append(fixed[cell.Context], cell)
+		} else {
+			out[cell] = v
+		}
+	}
+	for c, cells := range fixed {
+		// In order, so that sums do not depend on that of the map.
+		slices.SortFunc(cells, func(a, b Pair) int { return strings.Compare(a.Text, b.Text) })
+		mean := make([]float64, len(values[cells[0]]))
+		for _, cell := range cells {
+			for i := range min(len(mean), len(values[cell])) {
+				mean[i] += values[cell][i] / float64(len(cells))
+			}
+			if len(values[cell]) != len(mean) {
+				mean = mean[:0] // not paired: Paired says so
+			}
+		}
+		out[Pair{c, TextPlacebo}] = mean
+	}
+	return out
+}
