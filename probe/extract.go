@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -324,8 +325,12 @@ func (x *Extraction) other(item string) string {
 }
 
 // want is where a state that was asked for belongs.
-type want struct {
-	seq, pos int
+type want struct{ seq, pos int }
+
+// state is one of them in one layer.
+type state struct {
+	want
+	layer int
 }
 
 func (x *Extraction) states(ctx context.Context, _ infer.Backend, u run.Unit[dialogue.Dialogue], _ run.Lookup) (run.Sample, error) {
@@ -378,7 +383,10 @@ func (x *Extraction) states(ctx context.Context, _ infer.Backend, u run.Unit[dia
 		add(activation.Cell{Context: p.Context, Text: p.Text, Position: ContentEnd}, len(tokens), len(tokens)-2)
 		add(activation.Cell{Context: p.Context, Text: p.Text, Position: UtteranceEnd}, len(tokens), len(tokens)-1)
 	}
-	err := x.Reader.States(ctx, seqs, x.Reader.Layers(), func(seq, pos, layer int, v []float32) error {
+	layers := x.Reader.Layers()
+	whole := map[state]bool{}
+	err := x.Reader.States(ctx, seqs, layers, func(seq, pos, layer int, v []float32) error {
+		whole[state{want{seq, pos}, layer}] = true
 		for _, c := range cells[want{seq, pos}] {
 			if err := x.files[c].Put(layer, row, v); err != nil {
 				return err
@@ -388,10 +396,22 @@ func (x *Extraction) states(ctx context.Context, _ infer.Backend, u run.Unit[dia
 	})
 	var bad *infer.NonFiniteError
 	if errors.As(err, &bad) {
-		// Those rows stay missing, and their layers fail by name when they are
-		// read; the other layers can be used.
-		out.NonFinite = bad.Layers
-	} else if err != nil {
+		// States that are not numbers are stored as such: their layers then fail
+		// by name when they are read, and the other layers can be used.
+		out.NonFinite, err = bad.Layers, nil
+		nan := slices.Repeat([]float32{float32(math.NaN())}, x.Reader.Width())
+		for w, cs := range cells {
+			for layer := range layers {
+				if whole[state{w, layer}] {
+					continue
+				}
+				for _, c := range cs {
+					err = errors.Join(err, x.files[c].Put(layer, row, nan))
+				}
+			}
+		}
+	}
+	if err != nil {
 		return run.Sample{}, fmt.Errorf("read the hidden states: %w", err)
 	}
 	data, err := json.Marshal(out)

@@ -252,12 +252,22 @@ func TestTokenCountsMustBeTheServers(t *testing.T) {
 func TestNonFiniteStatesAreCounted(t *testing.T) {
 	bad := &infer.NonFiniteError{Layers: []infer.NonFinite{{Layer: "block.1", Rows: 1, Values: 2}}}
 	x := extraction(t, &reader{fail: bad}, mustPairs(t, "ND", "placebo"))
-	samples, err := extract(t, x, filepath.Join(t.TempDir(), "run"), 1)
+	path := filepath.Join(t.TempDir(), "run")
+	samples, err := extract(t, x, path, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(bad.Layers, statesOf(t, samples, "9001").NonFinite); diff != "" {
 		t.Errorf("non-finite states (-want +got):\n%s", diff)
+	}
+	f, err := activation.Open(filepath.Join(path, activation.Cell{Context: "ND", Text: "placebo-1", Position: probe.UtteranceEnd}.File()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var refused *activation.NonFiniteError
+	if _, err := f.Rows("block.1"); !errors.As(err, &refused) {
+		t.Errorf("reading the layer gives %v, want it refused by name", err)
 	}
 	x = extraction(t, &reader{fail: errors.New("no memory")}, mustPairs(t, "ND", "placebo"))
 	if _, err := extract(t, x, filepath.Join(t.TempDir(), "other"), 1); err == nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -25,7 +26,7 @@ import (
 
 func (a *app) probeCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "probe", Short: "Read a model's hidden states while it mediates"}
-	cmd.AddCommand(a.extractCmd())
+	cmd.AddCommand(a.extractCmd(), a.trainCmd(), a.probeReportCmd())
 	return cmd
 }
 
@@ -359,4 +360,128 @@ func auditCell(ctx context.Context, path string) (out audited, row []report.Cell
 	c := out.spec.Cell
 	return out, []report.Cell{report.Text(c.Context), report.Text(c.Text), report.Text(c.Position), report.Int(len(out.spec.Layers)), report.Int(out.spec.Samples),
 		report.Int(len(out.audit.Missing)), report.Int(bad), report.Text(c.File())}, nil
+}
+
+type trainFlags struct {
+	layers           []string
+	folds, seeds     int
+	shuffles         int
+	resampling, seed int
+}
+
+func (a *app) trainCmd() *cobra.Command {
+	t := trainFlags{}
+	cmd := &cobra.Command{
+		Use:   "train STORE",
+		Short: "Train linear probes on every layer and cell of a store",
+		Long: `train fits multinomial logistic probes of the conflict's stage on every layer of
+every cell of an extraction run, with grouped cross-validation by scenario context,
+equal splits in all cells, penalties chosen on inner folds, shuffled labels and the
+majority class beside them. It takes the published D−ND difference apart (reading
+the prompt, what the model wrote, what writing lost), tests transfer between
+positions and conditions, and says which sentence the evidence allows. The findings
+go into the store as probe.json; probe report shows them again.`,
+		Example: `  ccmed probe train runs/STORE
+  ccmed probe train runs/STORE --layers block.10,block.20,block.30 --seeds 2`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.train(cmd.Context(), args[0], &t) },
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&t.layers, "layers", nil, "layers to probe (default: all)")
+	f.IntVar(&t.folds, "folds", 5, "folds of whole scenario contexts")
+	f.IntVar(&t.seeds, "seeds", 5, "partitions into folds")
+	f.IntVar(&t.shuffles, "shuffles", 1, "shuffled-label baselines")
+	f.IntVar(&t.resampling, "resamples", 10_000, "resamples of intervals and tests")
+	f.IntVar(&t.seed, "seed", 1, "seed of folds and resampling")
+	return cmd
+}
+
+func (a *app) train(ctx context.Context, path string, t *trainFlags) error {
+	for _, c := range []struct {
+		name        string
+		value, most int
+	}{{"folds", t.folds, 2}, {"seeds", t.seeds, 1}, {"shuffles", t.shuffles, 1}, {"resamples", t.resampling, 100}} {
+		if c.value < c.most {
+			return usagef("--%s %d; it must be at least %d", c.name, c.value, c.most)
+		}
+	}
+	dir, err := openExtraction(path)
+	if err != nil {
+		return err
+	}
+	if st := dir.Manifest().Status; st != run.StatusDone {
+		return fmt.Errorf("%s is not finished; go on with: ccmed runs resume %s", path, path)
+	}
+	o := probe.FindOptions{Layers: t.layers, Design: probe.Design{Folds: t.folds, Shuffles: t.shuffles},
+		Resampling: probe.Resampling{Resamples: t.resampling, Seed: uint64(t.seed)}}
+	for i := range t.seeds {
+		o.Design.Seeds = append(o.Design.Seeds, uint64(t.seed+i))
+	}
+	f, err := probe.Find(ctx, dir, o)
+	if err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the findings: %w", err)
+	}
+	if err := dir.WriteFile(probe.FindingsFile, append(b, '\n')); err != nil {
+		return err
+	}
+	return a.print(probe.Sections(modelNames(dir.Manifest().Identity), f))
+}
+
+func openExtraction(path string) (*run.Dir, error) {
+	dir, err := run.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if task := dir.Manifest().Identity.Task; task != "extract" {
+		return nil, fmt.Errorf("%s is a %s run; probes are trained on a store, made by `ccmed probe extract`", path, task)
+	}
+	return dir, nil
+}
+
+func (a *app) probeReportCmd() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:     "report STORE",
+		Short:   "Show the findings of a store: by layer, taken apart, and the sentence they allow",
+		Example: "  ccmed probe report runs/STORE\n  ccmed probe report runs/STORE --format csv",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			dir, err := openExtraction(args[0])
+			if err != nil {
+				return err
+			}
+			file := filepath.Join(dir.Path(), probe.FindingsFile)
+			if !exists(file) {
+				return fmt.Errorf("%s has no findings yet; make them with `ccmed probe train %s`", args[0], args[0])
+			}
+			var f probe.Findings
+			if err := readJSON(file, &f); err != nil {
+				return err
+			}
+			hash, err := dir.SamplesHash()
+			if err != nil {
+				return err
+			}
+			if hash != f.Samples {
+				return fmt.Errorf("%s was made from other samples than %s holds; run `ccmed probe train %s` again", file, args[0], args[0])
+			}
+			switch format {
+			case "table":
+				return a.print(probe.Sections(modelNames(dir.Manifest().Identity), &f))
+			case "markdown":
+				return report.Write(a.stdout, report.Markdown, probe.Sections(modelNames(dir.Manifest().Identity), &f), report.Options{})
+			case "json":
+				return a.encode(f)
+			case "csv":
+				return probe.WriteCSV(a.stdout, &f)
+			}
+			return usagef("unknown --format %q; known are table, markdown, json and csv", format)
+		},
+	}
+	cmd.Flags().StringVar(&format, "format", "table", "table, markdown, json or csv")
+	return cmd
 }
