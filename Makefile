@@ -45,7 +45,7 @@ test: build lint
 	CCMED_REQUIRE=1 CCMED_TEST_MODEL="$$model" CCMED_OLLAMA_BIN="$$ollama" go test -race -timeout 30m ./...
 
 bench:
-	go test -run '^$$' -bench . -benchmem ./bench/run ./probe/linear
+	go test -run '^$$' -bench . -benchmem ./bench/run ./probe/linear ./probe/activation ./infer/llamacpp
 
 clean:
 	rm -rf bin
