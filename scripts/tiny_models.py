@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import gguf
-import hf_states
 import numpy as np
 import torch
 from transformers import (
@@ -29,6 +28,8 @@ from transformers import (
     Qwen2Config,
     Qwen2ForCausalLM,
 )
+
+import hf_states
 
 SEED = 20261130
 WIDTH, HEADS, KV_HEADS, BLOCKS, CONTEXT = 64, 4, 2, 3, 512
