@@ -6,9 +6,10 @@
 #   modules, engine, model   2 min   once
 #   ollama build             6 min   once, when no ollama is on the PATH
 #   lint                     3 min
-#   unit and race tests     12 min
-#   real engine, real server 7 min
-# What is left is for later parts (torch, a browser).
+#   unit and race tests     12 min   the real engine and the real server included
+#   torch                    4 min   once, 3 GB
+#   states against torch     2 min
+# What is left is for later parts (training, a browser).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -17,7 +18,7 @@ RELEASE := $(shell sed -n 's/^## \([0-9.]*\).*/\1/p' CHANGELOG.md | head -1)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEMO_OUT ?= runs
 
-.PHONY: build demo demo-ollama test lint bench clean
+.PHONY: build demo demo-ollama test test-python lint bench clean
 
 build:
 	CGO_ENABLED=0 go build -ldflags "-X main.release=$(RELEASE)" -o bin/ccmed ./cmd/ccmed
@@ -38,11 +39,17 @@ lint:
 	go mod tidy -diff
 	for f in scripts/*.sh .ci/run; do bash -n "$$f"; done
 
+# The Python side: what its packages check, and hidden states against transformers.
+test-python:
+	python=$$(scripts/test_python.sh); "$$python" -m ruff check scripts probe/linear/testdata
+	scripts/test_states.sh
+
 # CCMED_REQUIRE=1 turns "skipped: no engine, model or server" into a failure.
 test: build lint
 	bin/ccmed engine install
 	model=$$(scripts/get_smollm2.sh); ollama=$$(scripts/install_ollama.sh); \
-	CCMED_REQUIRE=1 CCMED_TEST_MODEL="$$model" CCMED_OLLAMA_BIN="$$ollama" go test -race -timeout 30m ./...
+	CCMED_REQUIRE=1 CCMED_TEST_MODEL="$$model" CCMED_OLLAMA_BIN="$$ollama" go test -race -timeout 40m ./...
+	$(MAKE) test-python
 
 bench:
 	go test -run '^$$' -bench . -benchmem ./bench/run ./probe/linear ./probe/activation ./infer/llamacpp

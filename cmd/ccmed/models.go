@@ -321,7 +321,7 @@ func (f *fleet) openEmbedded(ctx context.Context, s spec) (infer.Backend, error)
 		o.Render = func(ctx context.Context, ms []infer.Message) (string, error) {
 			return server.Render(ctx, infer.Prompt{Messages: ms})
 		}
-		if err := f.freeGPU(ctx, o.ModelPath); err != nil {
+		if err := f.freeGPU(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -330,7 +330,7 @@ func (f *fleet) openEmbedded(ctx context.Context, s spec) (infer.Backend, error)
 
 // freeGPU unloads models that Ollama holds on the GPU before the engine loads
 // one there: two of them seldom fit.
-func (f *fleet) freeGPU(ctx context.Context, _ string) error {
+func (f *fleet) freeGPU(ctx context.Context) error {
 	if f.flags.gpuLayers == 0 {
 		return nil
 	}
