@@ -75,7 +75,11 @@ func extraction(t *testing.T, r *reader, pairs []probe.Pair) *probe.Extraction {
 // says "line of ITEM" followed by the condition.
 func extract(t *testing.T, x *probe.Extraction, path string, n int) ([]run.Sample, error) {
 	t.Helper()
-	ds := dialogue.Sample()[:n]
+	return extractFrom(t, x, path, dialogue.Sample()[:n])
+}
+
+func extractFrom(t *testing.T, x *probe.Extraction, path string, ds []dialogue.Dialogue) ([]run.Sample, error) {
+	t.Helper()
 	dir, err := run.Create(path, run.Identity{Task: "extract"}, nil)
 	if err != nil {
 		t.Fatal(err)
