@@ -177,6 +177,7 @@ type LayerResult struct {
 	Rounds       []*linear.Predictions `json:"-"`           // held-out predictions of every sample; NaN where it never was
 	samples      Samples
 	tested       []int
+	width        float64 // see Outcomes
 }
 
 // Tested returns the rows that were held out in every round, in order.
@@ -426,6 +427,7 @@ func newLayerResult(s Samples, splits []Split) *LayerResult {
 			held[i]++
 		}
 	}
+	r.width = refitWidth(splits, rounds)
 	for i, times := range held {
 		if times == rounds {
 			r.tested = append(r.tested, i)

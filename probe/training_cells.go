@@ -132,7 +132,7 @@ func Pooled(ctx context.Context, cells []Layers, s Samples, d Design) ([][]*Laye
 // cell returns the part of a result over stacked cells that belongs to one.
 func (r *LayerResult) cell(s Samples, c int) (*LayerResult, error) {
 	n := len(s.Y)
-	out := &LayerResult{Layer: r.Layer, C: r.C, Inner: r.Inner, samples: s}
+	out := &LayerResult{Layer: r.Layer, C: r.C, Inner: r.Inner, samples: s, width: r.width}
 	for _, i := range r.tested {
 		if i/n == c {
 			out.tested = append(out.tested, i%n)
@@ -235,7 +235,8 @@ type Effect struct {
 	P float64 `json:"p"`
 }
 
-// Paired tests the differences a − b of the same rows.
+// Paired tests the differences a − b of the same rows, each value a mean over
+// rounds. It is conditional on the fitted probes; Outcomes.Test is not.
 func Paired(a, b []float64, groups []string, r Resampling) (Effect, error) {
 	if len(a) != len(b) {
 		return Effect{}, fmt.Errorf("%w: %d values are not paired with %d", ErrDesign, len(a), len(b))
