@@ -615,13 +615,27 @@ func Longest(it Item, o Options) (map[string][]infer.Prompt, error) {
 	if it.Turn == 0 {
 		return nil, nil
 	}
-	// A token is seldom more than five letters: the caps as text.
-	line := strings.Repeat("word ", o.MaxTokens)
-	turn := strings.Repeat("word ", o.SimMaxTokens)
-	utt := Utterance{Turn: it.Turn, Text: line}
+	// What is given is as long as it is; what will be generated is its cap as
+	// text: a token is seldom more than five letters.
+	utt := Utterance{Turn: it.Turn, Text: it.Given}
+	switch it.Condition {
+	case ND, D:
+		utt.Text = strings.Repeat("word ", o.MaxTokens)
+	case Generic:
+		utt.Text = GenericLine
+	}
 	history := before(d, utt)
-	for t := it.Turn + 1; t <= d.LastTurn(); t++ {
-		history = append(history, dialogue.Turn{T: t, Speaker: d.Name(speakerOf(t)), Agent: speakerOf(t), Message: turn})
+	add := func(t, agent int, text string) {
+		history = append(history, dialogue.Turn{T: t, Speaker: d.Name(agent), Agent: agent, Message: text})
+	}
+	if it.Recorded != nil {
+		for _, t := range it.Recorded {
+			add(t.T, t.Agent, t.Text)
+		}
+	} else {
+		for t := it.Turn + 1; t <= d.LastTurn(); t++ {
+			add(t, speakerOf(t), strings.Repeat("word ", o.SimMaxTokens))
+		}
 	}
 	med, err := o.mediatePrompt(it)
 	if err != nil {

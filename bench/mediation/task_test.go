@@ -471,26 +471,43 @@ func TestTaskRefusesTurnsOutsideTheDialogue(t *testing.T) {
 
 // What is asked is never longer than what the context was fitted to.
 func TestLongest(t *testing.T) {
-	d, c := first(), newCast()
+	d := first()
 	set, err := prompt.Load("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	longest, err := Longest(at(d, D), Options{Prompts: set})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.play(t, Options{}, at(d, D))
 	words := func(p infer.Prompt) (n int) {
 		for _, m := range p.Messages {
 			n += len(strings.Fields(m.Content))
 		}
 		return n
 	}
-	for role, b := range c {
-		for _, call := range b.Calls() {
-			if got, most := words(call.Prompt), words(longest[role][0]); got > most {
-				t.Errorf("the %s reads %d words, fitted are %d", role, got, most)
+	given := at(d, Foreign)
+	given.Given = strings.Repeat("a long line ", 200)
+	for _, c := range []struct {
+		name string
+		item Item
+		o    Options
+	}{
+		{"generated", at(d, D), Options{}},
+		{"given", given, Options{MaxTokens: 1}},
+		// Recorded turns are as long as they are, whatever the caps.
+		{"recorded", CardItem(d), Options{SimMaxTokens: 1}},
+		{"recorded with its mediation", RecordedItems(d)[1], Options{SimMaxTokens: 1, MaxTokens: 1}},
+	} {
+		o := c.o
+		o.Prompts = set
+		longest, err := Longest(c.item, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cast := newCast()
+		cast.play(t, c.o, c.item)
+		for role, b := range cast {
+			for _, call := range b.Calls() {
+				if got, most := words(call.Prompt), words(longest[role][0]); got > most {
+					t.Errorf("%s: the %s reads %d words, fitted are %d", c.name, role, got, most)
+				}
 			}
 		}
 	}
