@@ -48,6 +48,7 @@ func setup(e *testscript.Env) error {
 	e.Values["fake"] = f
 	e.Setenv("OLLAMA_HOST", f.URL)
 	e.Setenv("FAKE", f.URL)
+	e.Setenv("FAKE_AGAIN", strings.Replace(f.URL, "127.0.0.1", "localhost", 1)) // the same server by another name
 	e.Setenv("CCMED_CACHE", filepath.Join(e.WorkDir, ".cache"))
 	e.Setenv("HOME", e.WorkDir)
 	e.Setenv("YZMA_LIB", "")

@@ -321,11 +321,19 @@ func (f *fleet) openEmbedded(ctx context.Context, s spec) (infer.Backend, error)
 		o.Render = func(ctx context.Context, ms []infer.Message) (string, error) {
 			return server.Render(ctx, infer.Prompt{Messages: ms})
 		}
-		if err := f.freeGPU(ctx); err != nil {
+		if err := f.makeRoom(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return llamacpp.Open(ctx, o)
+}
+
+// makeRoom frees the GPU where the engine is about to use one.
+func (f *fleet) makeRoom(ctx context.Context) error {
+	if info, err := llamacpp.Load(""); err != nil || !info.GPU {
+		return nil //nolint:nilerr // a library that cannot be loaded is reported when the model is opened
+	}
+	return f.freeGPU(ctx)
 }
 
 // freeGPU unloads models that Ollama holds on the GPU before the engine loads

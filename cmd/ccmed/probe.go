@@ -308,7 +308,7 @@ func (a *app) checkServed(ctx context.Context, f *fleet, ex *probe.Extraction, d
 		}
 	}
 	a.note("token counts of %d prompts equal Ollama's", len(picked))
-	return f.freeGPU(ctx)
+	return f.makeRoom(ctx)
 }
 
 // scoreExtraction audits the files of an extraction run.
