@@ -331,7 +331,7 @@ func (f *fleet) openEmbedded(ctx context.Context, s spec) (infer.Backend, error)
 // makeRoom frees the GPU where the engine is about to use one.
 func (f *fleet) makeRoom(ctx context.Context) error {
 	if info, err := llamacpp.Load(""); err != nil || !info.GPU {
-		return nil //nolint:nilerr // a library that cannot be loaded is reported when the model is opened
+		return nil // a library that cannot be loaded is reported when the model is opened
 	}
 	return f.freeGPU(ctx)
 }
@@ -345,7 +345,7 @@ func (f *fleet) freeGPU(ctx context.Context) error {
 	host := f.app.ollamaHosts(f.flags)[0]
 	loaded, err := ollama.Loaded(ctx, host)
 	if err != nil {
-		return nil //nolint:nilerr // no server, nothing held
+		return nil // no server, nothing held
 	}
 	for _, m := range loaded {
 		if m.VRAM == 0 {

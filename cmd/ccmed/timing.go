@@ -194,7 +194,7 @@ func (a *app) baselineData(ctx context.Context, dir *run.Dir, s scoreFlags) (eva
 	}
 	splits, err := dialogue.Splits(path)
 	if err != nil || !strings.Contains(strings.Join(splits, " "), "training") {
-		return eval, nil, nil //nolint:nilerr // records without a training split are cross-validated
+		return eval, nil, nil // records without a training split are cross-validated
 	}
 	if training, err = d.read(ctx, &quiet, "training"); err != nil {
 		return nil, nil, fmt.Errorf("read the training records for the baselines: %w", err)
