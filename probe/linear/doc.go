@@ -16,6 +16,10 @@
 // (a grid of C, shuffled labels, control tasks), Prepare once and Fit often: a
 // design of n samples then costs the same for any number of features.
 //
-// Everything is deterministic, uses one core at a time, and keeps no
+// For hidden states, NewPart standardises and reduces a training part of float32
+// rows once, and Path solves many label sets along a path of C together; Ridge
+// predicts embeddings from the same reduction.
+//
+// Everything is deterministic on one kind of processor, uses one core at a time, and keeps no
 // state, so that layers and folds can be fitted in parallel.
 package linear

@@ -206,7 +206,7 @@ func BenchmarkPath(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			fits, err := part.Path(b.Context(), sets, 3, []float64{0.001, 0.03, 1}, PathOptions{Tol: 1e-5})
+			fits, err := part.Path(b.Context(), sets, 3, []float64{0.001, 0.03, 1}, PathOptions{})
 			if err != nil {
 				b.Fatal(err)
 			}

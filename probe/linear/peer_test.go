@@ -97,7 +97,7 @@ func (p peer) task(ctx context.Context, layer []float32, sets []Labels, folds []
 	if err != nil {
 		return err
 	}
-	fits, err := part.Path(ctx, sets, p.Classes, p.Cs, PathOptions{Tol: 1e-8})
+	fits, err := part.Path(ctx, sets, p.Classes, p.Cs, PathOptions{Tol: 1e-9})
 	if err != nil {
 		return err
 	}
