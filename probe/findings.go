@@ -278,13 +278,12 @@ func (s *store) layerNames(asked []string) ([]string, error) {
 
 func cellFindings(c activation.Cell, v *Validation, r Resampling) (CellFindings, error) {
 	out := CellFindings{Cell: c, Layers: v.Layers, Majority: v.Majority.Accuracy}
-	for _, l := range v.Layers {
+	for k := range v.Layers {
 		sum := 0.0
-		for _, sh := range v.Shuffled {
-			sum += sh[len(out.Shuffled)].Accuracy
+		for _, shuffled := range v.Shuffled {
+			sum += shuffled[k].Accuracy
 		}
 		out.Shuffled = append(out.Shuffled, sum/float64(max(1, len(v.Shuffled))))
-		_ = l
 	}
 	late, err := v.Late()
 	if err != nil {
