@@ -57,10 +57,10 @@ type CellFindings struct {
 	Layers   []*LayerResult  `json:"layers"`
 	Shuffled []float64       `json:"shuffled"` // accuracy by layer
 	Majority float64         `json:"majority"`
-	// Peak is the accuracy at the layer that inner folds choose, Delta the mean
-	// of peak minus last third of the blocks.
-	Peak  float64 `json:"peak"`
-	Delta Effect  `json:"delta_late"`
+	// Peak is the accuracy at the layer that inner folds choose, DeltaLate the
+	// mean of peak minus last third of the blocks.
+	Peak      float64 `json:"peak"`
+	DeltaLate float64 `json:"delta_late"`
 }
 
 // TextFindings is a text-only classifier, on the splits of the probes.
@@ -230,7 +230,7 @@ func Find(ctx context.Context, dir *run.Dir, o FindOptions) (found *Findings, er
 			return nil, fmt.Errorf("probe %s: %w", c, err)
 		}
 		validations[c] = v
-		cf, err := cellFindings(c, v, o.Resampling)
+		cf, err := cellFindings(c, v)
 		if err != nil {
 			return nil, fmt.Errorf("probe %s: %w", c, err)
 		}
@@ -276,7 +276,7 @@ func (s *store) layerNames(asked []string) ([]string, error) {
 	return asked, nil
 }
 
-func cellFindings(c activation.Cell, v *Validation, r Resampling) (CellFindings, error) {
+func cellFindings(c activation.Cell, v *Validation) (CellFindings, error) {
 	out := CellFindings{Cell: c, Layers: v.Layers, Majority: v.Majority.Accuracy}
 	for k := range v.Layers {
 		sum := 0.0
@@ -290,9 +290,8 @@ func cellFindings(c activation.Cell, v *Validation, r Resampling) (CellFindings,
 		return out, fmt.Errorf("compare layers: %w", err)
 	}
 	out.Peak = late.Peak.Accuracy
-	zero := make([]float64, len(late.Delta))
-	if out.Delta, err = Paired(late.Delta, zero, late.Peak.TestedGroups(), r); err != nil {
-		return out, fmt.Errorf("interval of Δlate: %w", err)
+	for _, d := range late.Delta {
+		out.DeltaLate += d / float64(len(late.Delta))
 	}
 	return out, nil
 }
@@ -300,16 +299,13 @@ func cellFindings(c activation.Cell, v *Validation, r Resampling) (CellFindings,
 // decompose takes Δelic apart in every layer for which the cells are there.
 func (f *Findings) decompose(vs map[activation.Cell]*Validation, r Resampling) error {
 	for k := range f.Layers {
-		values := map[Pair][]float64{}
-		var groups []string
+		values := map[Pair]Outcomes{}
 		for c, v := range vs {
-			if c.Position != UtteranceEnd {
-				continue
+			if c.Position == UtteranceEnd {
+				values[Pair{c.Context, c.Text}] = v.Layers[k].RoundHits()
 			}
-			values[Pair{c.Context, c.Text}] = v.Layers[k].Hits()
-			groups = v.Layers[k].TestedGroups()
 		}
-		d, err := Decompose(values, groups, r)
+		d, err := Decompose(values, r)
 		if err != nil {
 			return fmt.Errorf("decompose the difference in %s: %w", f.Layers[k], err)
 		}
@@ -361,12 +357,11 @@ func (f *Findings) judge(ctx context.Context, s *store, samples Samples, vs map[
 	f.At = f.Layers[at]
 	d := f.Decomposition[at]
 	g := Gates{N: f.N, Elic: d.Elic, Text: d.Text, Excess: d.Excess}
-	var splits []Split
-	var groups []string
+	var probes *Validation // of any cell: all have the same splits
 	for _, v := range vs {
-		splits, groups = v.Splits, v.Layers[at].TestedGroups()
+		probes = v
 	}
-	hits := map[string][]float64{}
+	outcomes := map[string]Outcomes{}
 	for _, t := range []string{TextOwnD, TextOwnND} {
 		var texts []string
 		for _, item := range s.items {
@@ -377,7 +372,7 @@ func (f *Findings) judge(ctx context.Context, s *store, samples Samples, vs map[
 		if len(texts) != len(s.items) {
 			continue
 		}
-		h, tf, err := textOnly(ctx, texts, samples, splits)
+		o, tf, err := textOnly(ctx, texts, samples, probes)
 		if errors.Is(err, linear.ErrNoTerms) {
 			f.Notes = append(f.Notes, fmt.Sprintf("the %s texts share no word: no text-only classifier", t))
 			continue
@@ -385,14 +380,20 @@ func (f *Findings) judge(ctx context.Context, s *store, samples Samples, vs map[
 		if err != nil {
 			return fmt.Errorf("text-only classifier of %s: %w", t, err)
 		}
-		hits[t], f.Texts[t] = h, tf
+		outcomes[t], f.Texts[t] = o, tf
 	}
-	if hits[TextOwnD] != nil && hits[TextOwnND] != nil && len(hits[TextOwnD]) == len(groups) {
-		e, err := Paired(hits[TextOwnD], hits[TextOwnND], groups, r)
-		if err != nil {
-			return fmt.Errorf("compare the texts: %w", err)
+	if d, ok := outcomes[TextOwnD]; ok {
+		if nd, ok := outcomes[TextOwnND]; ok {
+			diff, err := d.Minus(nd)
+			if err != nil {
+				return fmt.Errorf("compare the texts: %w", err)
+			}
+			e, err := diff.Test(r)
+			if err != nil {
+				return fmt.Errorf("compare the texts: %w", err)
+			}
+			g.TextFit = &e
 		}
-		g.TextFit = &e
 	}
 	f.Notes = append(f.Notes, "gate (d), a matched attribute, is not measured by this version: \"collapse\" cannot be the sentence")
 	v := g.Judge()
@@ -401,42 +402,44 @@ func (f *Findings) judge(ctx context.Context, s *store, samples Samples, vs map[
 }
 
 // textOnly cross-validates a bag-of-words classifier of texts on the probes' own
-// splits and returns each text's share of right predictions over rounds.
-func textOnly(ctx context.Context, texts []string, s Samples, splits []Split) ([]float64, TextFindings, error) {
-	hits, tested := make([]float64, len(texts)), make([]int, len(texts))
+// splits; its outcomes are those of the same rows and rounds.
+func textOnly(ctx context.Context, texts []string, s Samples, probes *Validation) (Outcomes, TextFindings, error) {
+	like := probes.Layers[0]
+	out := like.RoundHits() // for its groups, rounds and width
+	at := map[int]int{}     // sample to tested row
+	for i, row := range like.Tested() {
+		at[row] = i
+	}
+	rounds := make([][]float64, len(out.Rounds))
+	for i := range rounds {
+		rounds[i] = make([]float64, len(out.Groups))
+	}
 	var terms []int
-	for _, sp := range splits {
+	found := TextFindings{}
+	for _, sp := range probes.Splits {
 		train := linear.At(texts, sp.Train)
 		v, err := linear.FitVectorizer(train, linear.VectorizerOptions{Bigrams: true, MinDocs: 2, Binary: true})
 		if err != nil {
-			return nil, TextFindings{}, err
+			return out, found, err
 		}
 		terms = append(terms, len(v.Terms()))
 		m, err := linear.Fit(ctx, v.Transform(train), linear.At(s.Y, sp.Train), s.Classes, linear.Options{C: 1})
 		if err != nil {
-			return nil, TextFindings{}, err
+			return out, found, err
 		}
 		p, err := m.Predict(v.Transform(linear.At(texts, sp.Test)))
 		if err != nil {
-			return nil, TextFindings{}, err
+			return out, found, err
 		}
 		for i, row := range sp.Test {
-			tested[row]++
-			if p.Argmax(i) == s.Y[row] {
-				hits[row]++
+			if k, ok := at[row]; ok && p.Argmax(i) == s.Y[row] {
+				rounds[sp.Round][k] = 1
+				found.Accuracy += 1 / float64(len(rounds)*len(out.Groups))
 			}
 		}
 	}
-	out := TextFindings{}
-	var kept []float64
-	for i, n := range tested {
-		if n > 0 {
-			kept = append(kept, hits[i]/float64(n))
-			out.Accuracy += hits[i] / float64(n)
-		}
-	}
-	out.Accuracy /= float64(max(1, len(kept)))
+	out.Rounds = rounds
 	slices.Sort(terms)
-	out.Terms = terms[len(terms)/2]
-	return kept, out, nil
+	found.Terms = terms[len(terms)/2]
+	return out, found, nil
 }

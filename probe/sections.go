@@ -29,9 +29,9 @@ func Sections(model string, f *Findings) []report.Section {
 	head := report.Section{Title: "Probes: " + model, Notes: append([]string{
 		fmt.Sprintf("%d dialogues of %d scenario contexts in every cell, %d left out; %d folds of whole contexts, %d partitions; chance is %.3f",
 			f.N, f.Contexts, f.Left, f.Folds, f.Seeds, 1/float64(f.Classes)),
-		"intervals are over scenario contexts, conditional on the fitted probes"}, f.Notes...)}
+		"intervals are over scenario contexts, corrected for probes that share training rows (Nadeau and Bengio 2003)"}, f.Notes...)}
 	overview := report.Table{Title: "Accuracy of the stage, by cell", Columns: []report.Column{{Name: "cell"}, {Name: "peak", Align: report.Right}, {Name: "at " + f.At, Align: report.Right},
-		{Name: "shuffled", Align: report.Right}, {Name: "majority", Align: report.Right}, {Name: "peak − last third [95 %]", Align: report.Right}}}
+		{Name: "shuffled", Align: report.Right}, {Name: "majority", Align: report.Right}, {Name: "peak − last third", Align: report.Right}}}
 	at := len(f.Layers) - 1
 	for i, l := range f.Layers {
 		if l == f.At {
@@ -40,7 +40,7 @@ func Sections(model string, f *Findings) []report.Section {
 	}
 	for _, c := range f.Cells {
 		overview.Rows = append(overview.Rows, []report.Cell{report.Text(label(c.Cell)), report.Num(c.Peak, 3), report.Num(c.Layers[at].Accuracy, 3),
-			report.Num(c.Shuffled[at], 3), report.Num(c.Majority, 3), effect(&c.Delta)})
+			report.Num(c.Shuffled[at], 3), report.Num(c.Majority, 3), report.Num(c.DeltaLate, 3)})
 	}
 	for _, t := range []string{TextOwnD, TextOwnND} {
 		if tf, ok := f.Texts[t]; ok {

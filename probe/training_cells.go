@@ -272,9 +272,10 @@ type Decomposition struct {
 	Excess  *Effect `json:"excess"`  // A(ND,fixed) − A(ND,own-ND): what writing lost
 }
 
-// Decompose computes it from one value a row and cell, such as LayerResult.Hits
-// of one layer, over the same rows and splits in all cells.
-func Decompose(values map[Pair][]float64, groups []string, r Resampling) (Decomposition, error) {
+// Decompose computes it from the outcomes of every cell, such as
+// LayerResult.RoundHits of one layer, over the same rows, rounds and splits in all
+// cells. The p values are those of Outcomes.Test, which hold without signal.
+func Decompose(values map[Pair]Outcomes, r Resampling) (Decomposition, error) {
 	values = withPlaceboMean(values)
 	fixedD, fixedND := Pair{ContextD, TextPlacebo}, Pair{ContextND, TextPlacebo}
 	ownD, crossed, ownND := Pair{ContextD, TextOwnD}, Pair{ContextD, TextOwnND}, Pair{ContextND, TextOwnND}
@@ -286,11 +287,16 @@ func Decompose(values map[Pair][]float64, groups []string, r Resampling) (Decomp
 		{&out.Elic, ownD, ownND}, {&out.Ctx, crossed, ownND}, {&out.Text, ownD, crossed},
 		{&out.Placebo, fixedD, fixedND}, {&out.Excess, fixedND, ownND},
 	} {
-		a, b := values[part.of], values[part.from]
-		if a == nil || b == nil {
+		a, okA := values[part.of]
+		b, okB := values[part.from]
+		if !okA || !okB {
 			continue
 		}
-		e, err := Paired(a, b, groups, r)
+		d, err := a.Minus(b)
+		if err != nil {
+			return Decomposition{}, fmt.Errorf("%v − %v: %w", part.of, part.from, err)
+		}
+		e, err := d.Test(r)
 		if err != nil {
 			return Decomposition{}, fmt.Errorf("%v − %v: %w", part.of, part.from, err)
 		}
@@ -300,8 +306,8 @@ func Decompose(values map[Pair][]float64, groups []string, r Resampling) (Decomp
 }
 
 // withPlaceboMean joins the fixed lines of each context under the text placebo.
-func withPlaceboMean(values map[Pair][]float64) map[Pair][]float64 {
-	out := map[Pair][]float64{}
+func withPlaceboMean(values map[Pair]Outcomes) map[Pair]Outcomes {
+	out := map[Pair]Outcomes{}
 	fixed := map[string][]Pair{}
 	for cell, v := range values {
 		if strings.HasPrefix(cell.Text, TextPlacebo) {
@@ -313,13 +319,21 @@ func withPlaceboMean(values map[Pair][]float64) map[Pair][]float64 {
 	for c, cells := range fixed {
 		// In order, so that sums do not depend on that of the map.
 		slices.SortFunc(cells, func(a, b Pair) int { return strings.Compare(a.Text, b.Text) })
-		mean := make([]float64, len(values[cells[0]]))
+		first := values[cells[0]]
+		mean := Outcomes{Groups: first.Groups, Width: first.Width}
+		for _, rows := range first.Rounds {
+			mean.Rounds = append(mean.Rounds, make([]float64, len(rows)))
+		}
 		for _, cell := range cells {
-			for i := range min(len(mean), len(values[cell])) {
-				mean[i] += values[cell][i] / float64(len(cells))
+			o := values[cell]
+			if len(o.Rounds) != len(mean.Rounds) || !slices.Equal(o.Groups, first.Groups) {
+				mean.Groups = nil // not paired: Minus says so
+				break
 			}
-			if len(values[cell]) != len(mean) {
-				mean = mean[:0] // not paired: Paired says so
+			for round, rows := range o.Rounds {
+				for i, v := range rows {
+					mean.Rounds[round][i] += v / float64(len(cells))
+				}
 			}
 		}
 		out[Pair{c, TextPlacebo}] = mean

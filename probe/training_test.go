@@ -258,7 +258,7 @@ func TestDecompositionSeparatesContextFromText(t *testing.T) {
 		{"nothing", func(Pair) bool { return false }, false, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			values := map[Pair][]float64{}
+			values := map[Pair]Outcomes{}
 			for k, cell := range cells {
 				strength := float32(0.3)
 				if tt.carries(cell) {
@@ -275,9 +275,9 @@ func TestDecompositionSeparatesContextFromText(t *testing.T) {
 					}
 				}
 				v := must(CrossValidate(t.Context(), planted{x}, s, d))(t)
-				values[cell] = v.Layers[0].Hits()
+				values[cell] = v.Layers[0].RoundHits()
 			}
-			got := must(Decompose(values, s.Groups, Resampling{Resamples: 500}))(t)
+			got := must(Decompose(values, Resampling{Resamples: 500}))(t)
 			for name, part := range map[string]struct {
 				e     *Effect
 				large bool
@@ -297,10 +297,15 @@ func TestDecompositionSeparatesContextFromText(t *testing.T) {
 			within(t, "excess loss", got.Excess.Value, -0.05, 0.05)
 		})
 	}
-	partial := must(Decompose(map[Pair][]float64{cells[0]: {1, 0}, cells[2]: {0, 0}}, []string{"a", "b"}, Resampling{Resamples: 50}))(t)
+	partial := must(Decompose(map[Pair]Outcomes{cells[0]: rows(1, 0), cells[2]: rows(0, 0)}, Resampling{Resamples: 50}))(t)
 	if partial.Elic == nil || partial.Ctx != nil || partial.Text != nil || partial.Excess != nil {
 		t.Errorf("two cells alone give %+v", partial)
 	}
+}
+
+// rows are the outcomes of one round.
+func rows(values ...float64) Outcomes {
+	return Outcomes{Rounds: [][]float64{values}, Groups: []string{"a", "b"}, Width: 1}
 }
 
 // Without signal, intervals cover chance and tests reject at their rates.
