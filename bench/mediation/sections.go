@@ -137,8 +137,13 @@ func cardSection(c LabellerCard) report.Section {
 		kappa = "not computed"
 	}
 	row("quadratic kappa (at least 0.6)", kappa)
-	row("scripted conflict turns recognised", report.Pct(c.ConflictRecall.K, c.ConflictRecall.N))
-	row("same stage when asked again", report.Pct(c.Consistent.K, c.Consistent.N))
+	recall, again := report.Pct(c.ConflictRecall.K, c.ConflictRecall.N), report.Pct(c.Consistent.K, c.Consistent.N)
+	if c.MajorityShare > stats.DegenerateShare {
+		// A constant answer recognises its own stage and always agrees with itself.
+		recall, again = "constant answer", "constant answer"
+	}
+	row("scripted conflict turns recognised", recall)
+	row("same stage when asked again", again)
 	row("most frequent stage (at most 80 %)", fmt.Sprintf("%s, %.0f %% of %d", c.Majority, 100*c.MajorityShare, c.Answers))
 	conf := report.Table{Title: "Recorded (rows) against given stages", Columns: []report.Column{{Name: "recorded"}}}
 	for g := dmis.Denial; g <= dmis.Integration; g++ {

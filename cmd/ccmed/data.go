@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strconv"
 
@@ -51,6 +53,9 @@ func (d *dataFlags) read(ctx context.Context, a *app, split string) ([]dialogue.
 		return dialogue.Sample(), nil
 	}
 	ds, rep, err := dialogue.Read(ctx, d.dir, dialogue.ReadOptions{Lenient: d.lenient, Split: split})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf(`%w; name a folder or JSONL file of records, or "sample"`, err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -223,7 +223,8 @@ func (m *mediateFlags) items(a *app, ds []dialogue.Dialogue) ([]mediation.Item, 
 	known := map[string]bool{}
 	var items []mediation.Item
 	unknown := 0
-	for i, d := range ds {
+	card := cardDialogues(ds, m.cardItems)
+	for _, d := range ds {
 		known[d.Key()] = true
 		if lines != nil {
 			l, ok := lines[d.Key()]
@@ -256,7 +257,7 @@ func (m *mediateFlags) items(a *app, ds []dialogue.Dialogue) ([]mediation.Item, 
 		}
 		if m.baselines == "" {
 			items = append(items, mediation.BaselineItems(d)...)
-			if i < m.cardItems {
+			if card[d.Key()] {
 				items = append(items, mediation.CardItem(d))
 			}
 		}
@@ -356,6 +357,17 @@ func (a *app) mediateItems(ctx context.Context, m *mediateFlags, ds []dialogue.D
 		return err
 	}
 	return a.finish(ctx, dir, sum, &m.run, scoreFlags{data: m.data, seed: m.run.seed, reference: m.reference}, show)
+}
+
+// cardDialogues chooses the dialogues of the labeller card, spread over stages.
+func cardDialogues(ds []dialogue.Dialogue, n int) map[string]bool {
+	out := map[string]bool{}
+	if n > 0 { // Limit takes 0 for all
+		for _, d := range dialogue.Limit(ds, n) {
+			out[d.Key()] = true
+		}
+	}
+	return out
 }
 
 // options are the effective options, every one explicit.

@@ -117,6 +117,9 @@ func (a *app) newFleet(m *modelFlags, roles map[string]string) (*fleet, error) {
 	if m.concurrency < 1 {
 		return nil, usagef("--concurrency %d; it must be at least 1", m.concurrency)
 	}
+	if m.threads < 0 {
+		return nil, usagef("--threads %d; it must not be negative", m.threads)
+	}
 	if m.numCtx < 0 {
 		return nil, usagef("--num-ctx %d; it must not be negative", m.numCtx)
 	}

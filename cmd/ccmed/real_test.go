@@ -190,3 +190,18 @@ func TestRealMediation(t *testing.T) {
 		t.Errorf("conditions and lines %q, want %q", got, want)
 	}
 }
+
+// TestReleasedDrift: unmediated dialogues improve by themselves, by the labels
+// that the released records carry.
+func TestReleasedDrift(t *testing.T) {
+	data := filepath.Join("..", "..", "..", "shared", "data", "cc-mediation")
+	if _, err := os.Stat(data); err != nil {
+		t.Skipf("the released records are not beside the project: %v", err)
+	}
+	for split, want := range map[string]string{"evaluate": "0.705", "training": "1.759"} {
+		out := ccmed(t, nil, "score", filepath.Join(data, split))
+		if !strings.Contains(out, want) {
+			t.Errorf("%s: AUC_own of the original continuations is not %s:\n%s", split, want, out)
+		}
+	}
+}

@@ -243,6 +243,9 @@ func (a *app) scoreRun(ctx context.Context, path string, s scoreFlags, print fun
 		return err
 	}
 	sections = append(sections, usageSection(total))
+	if s.reference {
+		s.dry = true // the run's own metrics stay
+	}
 	if !s.dry {
 		hash, err := dir.SamplesHash()
 		if err != nil {
@@ -255,7 +258,9 @@ func (a *app) scoreRun(ctx context.Context, path string, s scoreFlags, print fun
 	if err := print(sections); err != nil {
 		return err
 	}
-	a.note("%s", filepath.Join(dir.Path(), "metrics.json"))
+	if !s.dry {
+		a.note("%s", filepath.Join(dir.Path(), "metrics.json"))
+	}
 	return nil
 }
 

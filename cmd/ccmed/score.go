@@ -193,11 +193,12 @@ func (a *app) scoreTurns(ctx context.Context, path string, m *mediateFlags) erro
 }
 
 // recordedAUC is the AUC of a record's own stage labels, PRE being the stage
-// that the conflict was scripted with.
-func recordedAUC(d dialogue.Dialogue, after []dialogue.Turn, turn int, scale dmis.Scale) (float64, []dmis.StageAt, error) {
+// that the conflict was scripted with; with own, over the turns of the conflict
+// speaker alone.
+func recordedAUC(d dialogue.Dialogue, after []dialogue.Turn, turn int, scale dmis.Scale, own bool) (float64, []dmis.StageAt, error) {
 	var points []dmis.StageAt
 	for _, t := range after {
-		if t.Agent == dialogue.Mediator {
+		if t.Agent == dialogue.Mediator || own && t.Agent != d.ConflictAgent {
 			continue
 		}
 		s, err := dmis.ParseStage(t.Label)
@@ -213,19 +214,23 @@ func recordedAUC(d dialogue.Dialogue, after []dialogue.Turn, turn int, scale dmi
 // scoreRecords scores records from the labels that they carry.
 func (a *app) scoreRecords(ds []dialogue.Dialogue, seed uint64) error {
 	t := report.Table{Title: "AUC from the recorded labels (95 % intervals over scenario contexts)",
-		Columns: []report.Column{{Name: "continuation"}, {Name: "AUC, Paige", Align: report.Right}, {Name: "AUC, index", Align: report.Right}, {Name: "n", Align: report.Right}, {Name: "unscored", Align: report.Right}}}
+		Columns: []report.Column{{Name: "continuation"}, {Name: "AUC, Paige", Align: report.Right}, {Name: "AUC, index", Align: report.Right}, {Name: "n", Align: report.Right}, {Name: "unscored", Align: report.Right},
+			{Name: "AUC_own, Paige", Align: report.Right}, {Name: "n", Align: report.Right}}}
 	boot := stats.Bootstrap{Resamples: 10_000, Seed: seed}
 	for _, kind := range []string{"original", "positive", "negative"} {
-		var paige, index []float64
-		var groups []string
+		var paige, index, own []float64
+		var groups, ownGroups []string
 		unscored := 0
 		for _, d := range ds {
 			after, turn, ok := continuation(d, kind)
 			if !ok {
 				continue
 			}
-			p, _, err := recordedAUC(d, after, turn, dmis.Paige)
-			i, _, err2 := recordedAUC(d, after, turn, dmis.Index)
+			if v, _, err := recordedAUC(d, after, turn, dmis.Paige, true); err == nil {
+				own, ownGroups = append(own, v), append(ownGroups, d.ContextKey())
+			}
+			p, _, err := recordedAUC(d, after, turn, dmis.Paige, false)
+			i, _, err2 := recordedAUC(d, after, turn, dmis.Index, false)
 			if errors.Join(err, err2) != nil {
 				unscored++
 				continue
@@ -235,7 +240,7 @@ func (a *app) scoreRecords(ds []dialogue.Dialogue, seed uint64) error {
 		if len(paige)+unscored == 0 {
 			continue
 		}
-		row := []report.Cell{report.Text(kind), report.Text(""), report.Text(""), report.Int(len(paige)), report.Int(unscored)}
+		row := []report.Cell{report.Text(kind), report.Text(""), report.Text(""), report.Int(len(paige)), report.Int(unscored), report.Text(""), report.Int(len(own))}
 		if len(paige) > 0 {
 			p, err := boot.Mean(paige, groups)
 			if err != nil {
@@ -247,10 +252,18 @@ func (a *app) scoreRecords(ds []dialogue.Dialogue, seed uint64) error {
 			}
 			row[1], row[2] = report.Text(report.Interval(p.Value, p.Lo, p.Hi, 3)), report.Text(report.Interval(i.Value, i.Lo, i.Hi, 3))
 		}
+		if len(own) > 0 {
+			o, err := boot.Mean(own, ownGroups)
+			if err != nil {
+				return err
+			}
+			row[5] = report.Text(report.Interval(o.Value, o.Lo, o.Hi, 3))
+		}
 		t.Rows = append(t.Rows, row)
 	}
 	return a.print([]report.Section{{Title: fmt.Sprintf("Records: %d dialogues", len(ds)), Tables: []report.Table{t},
-		Notes: []string{"the labels come with the records; W1 needs stage distributions, which they do not hold: give --labeller"}}})
+		Notes: []string{"AUC_own: turns of the conflict speaker alone. The negative continuation is counted from the conflict turn where its mediator spoke before",
+			"the labels come with the records; W1 needs stage distributions, which they do not hold: give --labeller"}}})
 }
 
 // continuation returns what follows the conflict in a record, and the turn that
@@ -277,9 +290,10 @@ func (a *app) labelRecords(ctx context.Context, ds []dialogue.Dialogue, data dat
 	m.defaultModels()
 	m.recorded = true
 	var items []mediation.Item
-	for i, d := range ds {
+	card := cardDialogues(ds, m.cardItems)
+	for _, d := range ds {
 		items = append(items, mediation.RecordedItems(d)...)
-		if i < m.cardItems {
+		if card[d.Key()] {
 			items = append(items, mediation.CardItem(d))
 		}
 	}
@@ -368,7 +382,7 @@ func referenceOfRecords(ds []dialogue.Dialogue) referenceResult {
 		}
 		pre := int(d.Stage)
 		r := referenceRow{SID: d.Key(), PredTurn: turn, GTTurn: d.ConflictTurn, PreIdx: &pre}
-		if v, points, err := recordedAUC(d, after, turn, dmis.Paige); err == nil {
+		if v, points, err := recordedAUC(d, after, turn, dmis.Paige, false); err == nil {
 			r.AUC = &v
 			for _, p := range points {
 				r.Trajectory = append(r.Trajectory, [2]int{p.Turn, int(p.Stage)})
