@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -195,7 +196,7 @@ func (a *app) checkModel(ctx context.Context, m *modelFlags) ([]finding, error) 
 			same++
 		}
 		for i := range again.P {
-			differ = max(differ, abs(again.P[i]-first.P[i]))
+			differ = max(differ, math.Abs(again.P[i]-first.P[i]))
 		}
 	}
 	fs = append(fs, finding{"repeated choice", ok, fmt.Sprintf("%d of %d gave the same answer, largest difference of a probability %.2g", same, repeats, differ), ""})
@@ -215,11 +216,4 @@ func (a *app) checkModel(ctx context.Context, m *modelFlags) ([]finding, error) 
 		}
 	}
 	return append(fs, finding{"repeated text", ok, fmt.Sprintf("temperature 0, same seed: %d of %d repetitions equal an earlier text", agree, repeats-1), ""}), nil
-}
-
-func abs(x float64) float64 {
-	if x < 0 {
-		return -x
-	}
-	return x
 }
