@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -160,13 +161,8 @@ func usageSection(s run.Summary) report.Section {
 // dryRun prints what a run would ask.
 func (a *app) dryRun(ctx context.Context, f *fleet, items int, calls map[string][]infer.Prompt, first map[string]infer.Prompt) error {
 	t := report.Table{Columns: []report.Column{{Name: "role"}, {Name: "model"}, {Name: "num_ctx", Align: report.Right}, {Name: "requests", Align: report.Right}, {Name: "prompt tokens, naive", Align: report.Right}, {Name: "rendered prompts on disk", Align: report.Right}}}
-	roles := make([]string, 0, len(calls))
-	for r := range calls {
-		roles = append(roles, r)
-	}
-	slices.Sort(roles)
 	sections := []report.Section{{Title: fmt.Sprintf("Dry run: %d dialogues, nothing was asked", items)}}
-	for _, role := range roles {
+	for _, role := range slices.Sorted(maps.Keys(calls)) {
 		bs, err := f.Workers(ctx, role)
 		if err != nil {
 			return err

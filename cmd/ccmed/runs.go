@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -77,12 +77,7 @@ func (a *app) runsCmd() *cobra.Command {
 func modelNames(id run.Identity) string {
 	seen := map[string]bool{}
 	var names []string
-	roles := make([]string, 0, len(id.Models))
-	for r := range id.Models {
-		roles = append(roles, r)
-	}
-	sort.Strings(roles)
-	for _, r := range roles {
+	for _, r := range slices.Sorted(maps.Keys(id.Models)) {
 		if n := id.Models[r].Name; !seen[n] {
 			seen[n] = true
 			names = append(names, n)
@@ -106,12 +101,7 @@ func (a *app) showRun(ctx context.Context, path string) error {
 	row := func(k, v string) { t.Rows = append(t.Rows, []report.Cell{report.Text(k), report.Text(v)}) }
 	row("status", m.Status)
 	row("task", m.Identity.Task)
-	roles := make([]string, 0, len(m.Identity.Models))
-	for r := range m.Identity.Models {
-		roles = append(roles, r)
-	}
-	sort.Strings(roles)
-	for _, r := range roles {
+	for _, r := range slices.Sorted(maps.Keys(m.Identity.Models)) {
 		x := m.Identity.Models[r]
 		row(r, strings.TrimSpace(fmt.Sprintf("%s %s %s, num_ctx %d", x.Name, x.Quantization, short(x.Digest), m.Identity.NumCtx[r])))
 	}
