@@ -290,9 +290,7 @@ func cellFindings(c activation.Cell, v *Validation) (CellFindings, error) {
 		return out, fmt.Errorf("compare layers: %w", err)
 	}
 	out.Peak = late.Peak.Accuracy
-	for _, d := range late.Delta {
-		out.DeltaLate += d / float64(len(late.Delta))
-	}
+	out.DeltaLate = late.Delta.Mean()
 	return out, nil
 }
 

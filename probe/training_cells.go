@@ -151,8 +151,8 @@ type Late struct {
 	Peak       *LayerResult
 	PeakLayers []string // one a split
 	LastBlock  *LayerResult
-	LastThird  []float64 // share of hits of each tested row, mean over the last third of blocks
-	Delta      []float64 // Δlate of each tested row: peak − last third
+	LastThird  Outcomes // hits, mean over the last third of blocks
+	Delta      Outcomes // Δlate: peak − last third
 }
 
 // Late compares the peak with the last third of the blocks, rounded up, and with
@@ -176,7 +176,7 @@ func late(layers []*LayerResult, splits []Split) (*Late, error) {
 	}
 	peak := newLayerResult(blocks[0].samples, splits)
 	peak.Layer = "peak"
-	out := &Late{Peak: peak, LastBlock: blocks[len(blocks)-1], LastThird: make([]float64, len(peak.tested))}
+	out := &Late{Peak: peak, LastBlock: blocks[len(blocks)-1]}
 	for k, split := range splits {
 		best := blocks[0]
 		for _, r := range blocks[1:] {
@@ -194,13 +194,16 @@ func late(layers []*LayerResult, splits []Split) (*Late, error) {
 		return nil, err
 	}
 	last := blocks[len(blocks)-(len(blocks)+2)/3:]
+	var hits []Outcomes
 	for _, r := range last {
-		for i, h := range r.Hits() {
-			out.LastThird[i] += h / float64(len(last))
-		}
+		hits = append(hits, r.RoundHits())
 	}
-	out.Delta = difference(peak.Hits(), out.LastThird)
-	return out, nil
+	var err error
+	if out.LastThird, err = meanOf(hits); err != nil {
+		return nil, err
+	}
+	out.Delta, err = peak.RoundHits().Minus(out.LastThird)
+	return out, err
 }
 
 func difference(a, b []float64) []float64 {
@@ -228,38 +231,11 @@ func (r Resampling) bootstrap() stats.Bootstrap {
 	return stats.Bootstrap{Resamples: r.withDefaults().Resamples, Seed: r.Seed}
 }
 
-// Effect is the mean of paired differences with its group bootstrap interval,
-// conditional on the fitted probes, and the two-sided p of the group sign-flip.
+// Effect is the mean of outcomes or of their paired differences, with its interval
+// and the two-sided p that it is zero (Outcomes.Test).
 type Effect struct {
 	stats.Estimate
 	P float64 `json:"p"`
-}
-
-// Paired tests the differences a − b of the same rows, each value a mean over
-// rounds. It is conditional on the fitted probes; Outcomes.Test is not.
-func Paired(a, b []float64, groups []string, r Resampling) (Effect, error) {
-	if len(a) != len(b) {
-		return Effect{}, fmt.Errorf("%w: %d values are not paired with %d", ErrDesign, len(a), len(b))
-	}
-	d := difference(a, b)
-	e, err := r.bootstrap().Mean(d, groups)
-	if err != nil {
-		return Effect{}, fmt.Errorf("probe: paired differences: %w", err)
-	}
-	p, err := stats.SignFlip(d, groups, r.withDefaults().Resamples, r.Seed)
-	if err != nil {
-		return Effect{}, fmt.Errorf("probe: paired differences: %w", err)
-	}
-	return Effect{e, p}, nil
-}
-
-// Equivalent asks whether the mean of a − b lies within ±margin, chosen before
-// looking (stats.Bootstrap.Equivalent).
-func Equivalent(a, b []float64, groups []string, margin float64, r Resampling) (stats.Equivalence, error) {
-	if len(a) != len(b) {
-		return stats.Equivalence{}, fmt.Errorf("%w: %d values are not paired with %d", ErrDesign, len(a), len(b))
-	}
-	return r.bootstrap().Equivalent(difference(a, b), groups, margin)
 }
 
 // Decomposition takes Δelic, the published difference, apart. What lacks a cell
@@ -276,7 +252,10 @@ type Decomposition struct {
 // LayerResult.RoundHits of one layer, over the same rows, rounds and splits in all
 // cells. The p values are those of Outcomes.Test, which hold without signal.
 func Decompose(values map[Pair]Outcomes, r Resampling) (Decomposition, error) {
-	values = withPlaceboMean(values)
+	values, err := withPlaceboMean(values)
+	if err != nil {
+		return Decomposition{}, err
+	}
 	fixedD, fixedND := Pair{ContextD, TextPlacebo}, Pair{ContextND, TextPlacebo}
 	ownD, crossed, ownND := Pair{ContextD, TextOwnD}, Pair{ContextD, TextOwnND}, Pair{ContextND, TextOwnND}
 	var out Decomposition
@@ -306,7 +285,7 @@ func Decompose(values map[Pair]Outcomes, r Resampling) (Decomposition, error) {
 }
 
 // withPlaceboMean joins the fixed lines of each context under the text placebo.
-func withPlaceboMean(values map[Pair]Outcomes) map[Pair]Outcomes {
+func withPlaceboMean(values map[Pair]Outcomes) (map[Pair]Outcomes, error) {
 	out := map[Pair]Outcomes{}
 	fixed := map[string][]Pair{}
 	for cell, v := range values {
@@ -319,24 +298,15 @@ func withPlaceboMean(values map[Pair]Outcomes) map[Pair]Outcomes {
 	for c, cells := range fixed {
 		// In order, so that sums do not depend on that of the map.
 		slices.SortFunc(cells, func(a, b Pair) int { return strings.Compare(a.Text, b.Text) })
-		first := values[cells[0]]
-		mean := Outcomes{Groups: first.Groups, Width: first.Width}
-		for _, rows := range first.Rounds {
-			mean.Rounds = append(mean.Rounds, make([]float64, len(rows)))
-		}
+		var each []Outcomes
 		for _, cell := range cells {
-			o := values[cell]
-			if len(o.Rounds) != len(mean.Rounds) || !slices.Equal(o.Groups, first.Groups) {
-				mean.Groups = nil // not paired: Minus says so
-				break
-			}
-			for round, rows := range o.Rounds {
-				for i, v := range rows {
-					mean.Rounds[round][i] += v / float64(len(cells))
-				}
-			}
+			each = append(each, values[cell])
+		}
+		mean, err := meanOf(each)
+		if err != nil {
+			return nil, fmt.Errorf("mean over the fixed lines after %s: %w", c, err)
 		}
 		out[Pair{c, TextPlacebo}] = mean
 	}
-	return out
+	return out, nil
 }

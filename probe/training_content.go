@@ -18,12 +18,16 @@ type ContentResult struct {
 	Permuted float64   `json:"permuted"` // the same with the embeddings of other rows of the same label
 	Skill    float64   `json:"skill"`    // (Cosine − Permuted) / (1 − Permuted)
 	Penalty  []float64 `json:"penalty"`  // chosen, one a split
-	Rows     []float64 `json:"-"`        // cosine of each tested row, mean over rounds
-	tested   []int
+	own      Outcomes
+	beyond   Outcomes
 }
 
-// Tested returns the rows that were held out in every round, in order.
-func (r *ContentResult) Tested() []int { return r.tested }
+// Cosines returns the cosine of each row.
+func (r *ContentResult) Cosines() Outcomes { return r.own }
+
+// Beyond returns each row's cosine minus its mean cosine with the embeddings of
+// other rows of its label; 0 for a row that is the only one.
+func (r *ContentResult) Beyond() Outcomes { return r.beyond }
 
 // contentPenalties are the ridge penalties to choose from, as multiples of the
 // number of features, which is the mean eigenvalue of a standardised Gram matrix.
@@ -80,8 +84,11 @@ func content(ctx context.Context, x *linear.Dense32, embeddings []*linear.Dense,
 		return nil, fmt.Errorf("%d rows of states for %d samples", n, len(s.Y))
 	}
 	shape := newLayerResult(s, splits)
-	r := &ContentResult{tested: shape.tested}
-	rows, permuted := make([]float64, n), 0.0
+	r := &ContentResult{}
+	own, beyond, permuted := make([][]float64, len(shape.Rounds)), make([][]float64, len(shape.Rounds)), 0.0
+	for k := range own {
+		own[k], beyond[k] = make([]float64, n), make([]float64, n)
+	}
 	held := 0
 	penalties := make([]float64, len(contentPenalties))
 	for k, v := range contentPenalties {
@@ -111,16 +118,23 @@ func content(ctx context.Context, x *linear.Dense32, embeddings []*linear.Dense,
 			return nil, err
 		}
 		c := newCosines(fits[0].Held, embeddings[k], split.Train, split.Test)
+		others := c.others(linear.At(s.Y, split.Test))
 		for j, v := range c.own() {
-			rows[split.Test[j]] += v / float64(len(shape.Rounds))
-		}
-		for _, v := range c.others(linear.At(s.Y, split.Test)) {
-			permuted += v
-			held++
+			own[split.Round][split.Test[j]] = v
+			if !math.IsNaN(others[j]) {
+				permuted += others[j]
+				held++
+				beyond[split.Round][split.Test[j]] = v - others[j]
+			}
 		}
 	}
-	r.Rows = linear.At(rows, r.tested)
-	r.Cosine = mean(r.Rows)
+	r.own = Outcomes{Groups: shape.TestedGroups(), Width: shape.width}
+	r.beyond = r.own
+	for k := range own {
+		r.own.Rounds = append(r.own.Rounds, linear.At(own[k], shape.tested))
+		r.beyond.Rounds = append(r.beyond.Rounds, linear.At(beyond[k], shape.tested))
+	}
+	r.Cosine = r.own.Mean()
 	if held > 0 {
 		r.Permuted = permuted / float64(held)
 	}
@@ -173,8 +187,8 @@ func (c cosines) own() []float64 {
 	return out
 }
 
-// others returns, for each row that shares its label with another, the mean
-// cosine with those.
+// others returns each row's mean cosine with the other rows of its label, NaN
+// where there is none.
 func (c cosines) others(y []int) []float64 {
 	sum, count := map[int][]float64{}, map[int]int{}
 	for k, t := range c.truth {
@@ -188,9 +202,11 @@ func (c cosines) others(y []int) []float64 {
 	}
 	var out []float64
 	for k, g := range c.guess {
+		v := math.NaN()
 		if n := count[y[k]]; n > 1 {
-			out = append(out, (dot(g, sum[y[k]])-dot(g, c.truth[k]))/float64(n-1))
+			v = (dot(g, sum[y[k]]) - dot(g, c.truth[k])) / float64(n-1)
 		}
+		out = append(out, v)
 	}
 	return out
 }

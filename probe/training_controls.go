@@ -300,10 +300,10 @@ type Beyond struct {
 	Layers []*LayerResult // states with the base's logits as offset
 }
 
-// Gain returns, for each tested row, by how many nats the log-loss of layer k is
-// below that of the surface features alone.
-func (b *Beyond) Gain(k int) []float64 {
-	return difference(b.Base.LogLosses(), b.Layers[k].LogLosses())
+// Gain says by how many nats the log-loss of layer k is below that of the surface
+// features alone.
+func (b *Beyond) Gain(k int) (Outcomes, error) {
+	return b.Base.RoundLogLosses().Minus(b.Layers[k].RoundLogLosses())
 }
 
 // OffsetGain fits a classifier of surface features, such as a bag of words with

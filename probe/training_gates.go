@@ -4,17 +4,51 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/ccmed/ccmed/bench/stats"
 )
 
-// MaxStatistic tests paired differences in many layers at once, two-sided, with
-// the family-wise error held whatever the correlation of layers: signs of whole
-// groups are flipped in all layers together, and each layer's |t| is compared
-// with the permutations' largest (Westfall and Young 1993). d[layer][row]; the
-// result is the adjusted p of each layer.
-func MaxStatistic(d [][]float64, groups []string, r Resampling) ([]float64, error) {
-	r = r.withDefaults()
+// MaxStatistic tests the outcomes of many layers at once, two-sided, with the
+// family-wise error held whatever the correlation of layers: signs of whole groups
+// are flipped in all layers together, and each layer's |t| is compared with the
+// permutations' largest (Westfall and Young 1993). All layers have the same rows
+// and rounds; rounds are joined and corrected as in Outcomes.Test. The result is
+// the adjusted p of each layer.
+func MaxStatistic(layers []Outcomes, r Resampling) ([]float64, error) {
+	if len(layers) == 0 {
+		return nil, nil
+	}
+	first := layers[0]
+	for k, o := range layers {
+		if len(o.Rounds) != len(first.Rounds) || len(o.Rounds) == 0 || !slices.Equal(o.Groups, first.Groups) {
+			return nil, fmt.Errorf("%w: layer %d has %d rounds of %d rows; the first has %d of %d", ErrDesign, k, len(o.Rounds), len(o.Groups), len(first.Rounds), len(first.Groups))
+		}
+	}
+	ps := make([][]float64, len(layers))
+	for round := range first.Rounds {
+		d := make([][]float64, len(layers))
+		for k, o := range layers {
+			d[k] = o.moved(round, o.Mean())
+		}
+		one, err := maxStatistic(d, first.Groups, r.withDefaults())
+		if err != nil {
+			return nil, err
+		}
+		for k, p := range one {
+			ps[k] = append(ps[k], p)
+		}
+	}
+	out := make([]float64, len(layers))
+	for k, p := range ps {
+		slices.Sort(p)
+		out[k] = p[len(p)/2]
+	}
+	return out, nil
+}
+
+// maxStatistic is the test of one round; d[layer][row].
+func maxStatistic(d [][]float64, groups []string, r Resampling) ([]float64, error) {
 	number := map[string]int{}
 	for _, g := range groups {
 		if _, ok := number[g]; !ok {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"gonum.org/v1/gonum/floats"
+
 	"github.com/ccmed/ccmed/bench/stats"
 )
 
@@ -62,9 +64,41 @@ func (o Outcomes) Minus(p Outcomes) (Outcomes, error) {
 	return d, nil
 }
 
+// meanOf averages outcomes of the same rows and rounds.
+func meanOf(of []Outcomes) (Outcomes, error) {
+	if len(of) == 0 {
+		return Outcomes{}, fmt.Errorf("%w: a mean of no outcomes", ErrDesign)
+	}
+	out := Outcomes{Groups: of[0].Groups}
+	for range of[0].Rounds {
+		out.Rounds = append(out.Rounds, make([]float64, len(out.Groups)))
+	}
+	for _, o := range of {
+		if len(o.Rounds) != len(out.Rounds) || !slices.Equal(o.Groups, out.Groups) {
+			return Outcomes{}, fmt.Errorf("%w: %d rounds of %d rows are not paired with %d of %d", ErrDesign, len(o.Rounds), len(o.Groups), len(out.Rounds), len(out.Groups))
+		}
+		out.Width = math.Max(out.Width, o.Width)
+		for k, rows := range o.Rounds {
+			floats.AddScaled(out.Rounds[k], 1/float64(len(of)), rows)
+		}
+	}
+	return out, nil
+}
+
+// Mean is the mean over rows and rounds.
+func (o Outcomes) Mean() float64 {
+	sum := 0.0
+	for _, rows := range o.Rounds {
+		sum += mean(rows)
+	}
+	return sum / float64(max(1, len(o.Rounds)))
+}
+
 // Interval is the mean over rows and rounds with its corrected group bootstrap
 // interval.
-func (o Outcomes) Interval(r Resampling) (stats.Estimate, error) {
+func (o Outcomes) Interval(r Resampling) (stats.Estimate, error) { return o.interval(r.bootstrap()) }
+
+func (o Outcomes) interval(b stats.Bootstrap) (stats.Estimate, error) {
 	if len(o.Rounds) == 0 {
 		return stats.Estimate{}, fmt.Errorf("%w: no rounds", ErrDesign)
 	}
@@ -72,7 +106,7 @@ func (o Outcomes) Interval(r Resampling) (stats.Estimate, error) {
 	below, above := 0.0, 0.0
 	rounds := float64(len(o.Rounds))
 	for _, v := range o.Rounds {
-		e, err := r.bootstrap().Mean(v, o.Groups)
+		e, err := b.Mean(v, o.Groups)
 		if err != nil {
 			return stats.Estimate{}, fmt.Errorf("probe: interval over rounds: %w", err)
 		}
@@ -93,16 +127,35 @@ func (o Outcomes) Test(r Resampling) (Effect, error) {
 		return Effect{}, err
 	}
 	ps := make([]float64, len(o.Rounds))
-	for k, v := range o.Rounds {
-		shift := e.Value/o.Width - mean(v)
-		moved := make([]float64, len(v))
-		for i := range v {
-			moved[i] = v[i] + shift
-		}
-		if ps[k], err = stats.SignFlip(moved, o.Groups, r.withDefaults().Resamples, r.Seed); err != nil {
+	for k := range o.Rounds {
+		if ps[k], err = stats.SignFlip(o.moved(k, e.Value), o.Groups, r.withDefaults().Resamples, r.Seed); err != nil {
 			return Effect{}, fmt.Errorf("probe: test over rounds: %w", err)
 		}
 	}
 	slices.Sort(ps)
 	return Effect{e, ps[len(ps)/2]}, nil
+}
+
+// moved returns a round's values with the mean over rounds, made smaller by the
+// correction.
+func (o Outcomes) moved(round int, value float64) []float64 {
+	out := slices.Clone(o.Rounds[round])
+	floats.AddConst(value/o.Width-mean(out), out)
+	return out
+}
+
+// Equivalent asks whether the mean lies within ±margin, which is chosen before
+// looking: two one-sided tests (Schuirmann 1987), as in stats.Bootstrap.Equivalent,
+// with the corrected interval.
+func (o Outcomes) Equivalent(margin float64, r Resampling) (stats.Equivalence, error) {
+	if !(margin > 0) || math.IsInf(margin, 0) {
+		return stats.Equivalence{}, fmt.Errorf("%w: equivalence margin %v; it must be positive and finite", ErrDesign, margin)
+	}
+	b := r.bootstrap()
+	b.Confidence = 0.90
+	e, err := o.interval(b)
+	if err != nil {
+		return stats.Equivalence{}, err
+	}
+	return stats.Equivalence{Estimate: e, Margin: margin, Equivalent: -margin < e.Lo && e.Hi < margin}, nil
 }

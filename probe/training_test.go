@@ -117,15 +117,15 @@ func TestThePlantedLayerIsFound(t *testing.T) {
 			t.Errorf("an inner split chose the peak %s, want block.3", name)
 		}
 	}
-	within(t, "Δlate", mean(late.Delta), 0.45, 0.75)
+	within(t, "Δlate", late.Delta.Mean(), 0.45, 0.75)
 	if late.LastBlock.Layer != "block.6" {
 		t.Errorf("the last block is %s", late.LastBlock.Layer)
 	}
-	var d [][]float64
+	var d []Outcomes
 	for _, r := range v.Layers {
-		d = append(d, difference(r.Hits(), v.Majority.Hits()))
+		d = append(d, must(r.RoundHits().Minus(v.Majority.RoundHits()))(t))
 	}
-	for k, p := range must(MaxStatistic(d, v.Majority.TestedGroups(), Resampling{Resamples: 999}))(t) {
+	for k, p := range must(MaxStatistic(d, Resampling{Resamples: 999}))(t) {
 		if (p < 0.05) != (k == 2) {
 			t.Errorf("layer %d has the adjusted p %v", k+1, p)
 		}
@@ -480,8 +480,8 @@ func TestOffsetGain(t *testing.T) {
 	more := plant(400, 8, 3, labelSignal(s, 2, 0))
 	got := must(OffsetGain(t.Context(), planted{copied, more}, surface, s, quick))(t)
 	within(t, "accuracy of the surface", got.Base.Accuracy, 0.55, 0.85)
-	within(t, "gain of a copy, nats", mean(got.Gain(0)), -0.03, 0.01)
-	within(t, "gain of states that know more, nats", mean(got.Gain(1)), 0.2, 0.7)
+	within(t, "gain of a copy, nats", must(got.Gain(0))(t).Mean(), -0.03, 0.01)
+	within(t, "gain of states that know more, nats", must(got.Gain(1))(t).Mean(), 0.2, 0.7)
 	alone := must(CrossValidate(t.Context(), planted{more}, s, quick))(t)
 	within(t, "log-loss of both below that of states alone by", alone.Layers[0].LogLoss-got.Layers[1].LogLoss, 0.02, 0.5)
 }
@@ -507,22 +507,28 @@ func TestContent(t *testing.T) {
 	within(t, "skill where the words are", got[0].Skill, 0.3, 1)
 	within(t, "skill where only the label is", got[1].Skill, -0.1, 0.1)
 	within(t, "cosine where only the label is", got[1].Cosine, 0.5, 1)
-	if len(got[0].Rows) != 200 || len(got[0].Penalty) != 8 {
-		t.Errorf("%d rows, %d penalties", len(got[0].Rows), len(got[0].Penalty))
+	if len(got[0].Cosines().Groups) != 200 || len(got[0].Penalty) != 8 {
+		t.Errorf("%d rows, %d penalties", len(got[0].Cosines().Groups), len(got[0].Penalty))
 	}
 }
 
 func TestEquivalent(t *testing.T) {
 	s := drawSamples(200, 13)
-	a, b := make([]float64, 200), make([]float64, 200)
-	for i := range a {
-		a[i], b[i] = float64(i%7)/7, float64(i%7)/7+0.02*float64(i%2)
+	d := Outcomes{Rounds: [][]float64{make([]float64, 200), make([]float64, 200)}, Groups: s.Groups, Width: 1}
+	for i := range 200 {
+		d.Rounds[0][i], d.Rounds[1][i] = 0.01*float64(i%3), 0.01*float64((i+1)%3)
 	}
-	if e := must(Equivalent(a, b, s.Groups, 0.05, Resampling{Resamples: 200}))(t); !e.Equivalent {
-		t.Errorf("a difference of 0.01 is not within 0.05: %+v", e)
+	for _, tt := range []struct {
+		margin, width float64
+		want          bool
+	}{{0.05, 1, true}, {0.005, 1, false}, {0.012, 1, true}, {0.012, 20, false}} {
+		d.Width = tt.width
+		if e := must(d.Equivalent(tt.margin, Resampling{Resamples: 200}))(t); e.Equivalent != tt.want {
+			t.Errorf("a difference of 0.01 within %v, correction %v: %+v, want %v", tt.margin, tt.width, e, tt.want)
+		}
 	}
-	if e := must(Equivalent(a, b, s.Groups, 0.005, Resampling{Resamples: 200}))(t); e.Equivalent {
-		t.Errorf("a difference of 0.01 is within 0.005: %+v", e)
+	if _, err := d.Equivalent(0, Resampling{}); !errors.Is(err, ErrDesign) {
+		t.Errorf("no margin: %v", err)
 	}
 }
 
@@ -574,13 +580,14 @@ func TestMaxStatisticIsBelowBonferroni(t *testing.T) {
 	for i := range d {
 		d[i], groups[i] = rng.NormFloat64()+0.35, fmt.Sprint(i/2)
 	}
-	many := must(MaxStatistic(slices.Repeat([][]float64{d}, 10), groups, Resampling{Resamples: 2000}))(t)
+	layer := func(rows []float64) Outcomes { return Outcomes{[][]float64{rows}, groups, 1} }
+	many := must(MaxStatistic(slices.Repeat([]Outcomes{layer(d)}, 10), Resampling{Resamples: 2000}))(t)
 	one := must(stats.SignFlip(d, groups, 2000, 1))(t)
 	within(t, "p of ten equal layers, less that of one", many[3]-one, -0.02, 0.02)
-	if p := must(MaxStatistic([][]float64{make([]float64, 60)}, groups, Resampling{Resamples: 50}))(t); p[0] != 1 {
+	if p := must(MaxStatistic([]Outcomes{layer(make([]float64, 60))}, Resampling{Resamples: 50}))(t); p[0] != 1 {
 		t.Errorf("no difference at all has p %v", p[0])
 	}
-	if _, err := MaxStatistic([][]float64{{math.NaN()}}, []string{"a"}, Resampling{}); !errors.Is(err, ErrDesign) {
+	if _, err := MaxStatistic([]Outcomes{{[][]float64{{math.NaN()}}, []string{"a"}, 1}}, Resampling{}); !errors.Is(err, ErrDesign) {
 		t.Errorf("NaN: %v", err)
 	}
 }

@@ -35,6 +35,7 @@ type extractFlags struct {
 	data                        dataFlags
 	run                         runFlags
 	conditions, contexts, texts []string
+	cells                       []string
 	from, dtype                 string
 	maxTokens                   int
 }
@@ -68,6 +69,7 @@ held against its own.`,
 	f.StringSliceVar(&x.conditions, "conditions", []string{"D", "ND"}, "conditions whose own lines are read: D, ND")
 	f.StringSliceVar(&x.contexts, "contexts", nil, "crossed design: contexts D, ND, wrong, none (instead of --conditions)")
 	f.StringSliceVar(&x.texts, "texts", []string{"own-D", "own-ND", "placebo", "other"}, "crossed design: texts own-D, own-ND, placebo, other")
+	f.StringSliceVar(&x.cells, "cells", nil, "single cells, CONTEXT:TEXT, instead of a whole cross: D:own-D,ND:own-ND,wrong:own-ND")
 	f.StringVar(&x.from, "from", "", "mediation run whose lines are read; without it the model writes them first")
 	f.StringVar(&x.dtype, "dtype", "f16", "f16 or f32")
 	f.IntVar(&x.maxTokens, "max-tokens", 160, "cap of a line that is generated")
@@ -75,10 +77,32 @@ held against its own.`,
 }
 
 func (x *extractFlags) pairs() ([]probe.Pair, error) {
+	var out []probe.Pair
+	if len(x.cells) > 0 {
+		if len(x.contexts) > 0 {
+			return nil, errors.New("--cells and --contexts are two ways to say the same; give one")
+		}
+		for _, c := range x.cells {
+			before, text, ok := strings.Cut(c, ":")
+			if !ok {
+				return nil, fmt.Errorf("--cells %q is not CONTEXT:TEXT, such as D:own-D", c)
+			}
+			ps, err := probe.Pairs([]string{before}, []string{text})
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range ps {
+				if slices.Contains(out, p) {
+					return nil, fmt.Errorf("--cells names %s twice", c)
+				}
+				out = append(out, p)
+			}
+		}
+		return out, nil
+	}
 	if len(x.contexts) > 0 {
 		return probe.Pairs(x.contexts, x.texts)
 	}
-	var out []probe.Pair
 	for _, c := range x.conditions {
 		if c != probe.ContextD && c != probe.ContextND {
 			return nil, fmt.Errorf("unknown condition %q; known are D and ND", c)
