@@ -89,7 +89,7 @@ func markdown(sections []Section) string {
 			}
 			add(fence + "text\n" + strings.TrimRight(visible(s.Text), "\n") + "\n" + fence)
 		}
-		for _, t := range s.Tables {
+		for _, t := range s.shownTables() {
 			if t.Title != "" {
 				add("### " + inline(t.Title))
 			}

@@ -17,10 +17,11 @@ import (
 
 // Section is one part of a report.
 type Section struct {
-	Title  string   `json:"title"`
-	Notes  []string `json:"notes,omitempty"`
-	Text   string   `json:"text,omitempty"` // printed as it is, for prompts and the like
-	Tables []Table  `json:"tables,omitempty"`
+	Title   string   `json:"title"`
+	Notes   []string `json:"notes,omitempty"`
+	Text    string   `json:"text,omitempty"` // printed as it is, for prompts and the like
+	Tables  []Table  `json:"tables,omitempty"`
+	Figures []Figure `json:"figures,omitempty"`
 }
 
 // Table is a table with named columns. A row may be shorter than the columns and
@@ -106,6 +107,11 @@ func Write(w io.Writer, f Format, sections []Section, o Options) error {
 				}
 			}
 		}
+		for _, f := range s.Figures {
+			if err := f.Check(); err != nil {
+				return fmt.Errorf("report: section %q: %w", s.Title, err)
+			}
+		}
 	}
 	var text string
 	var err error
@@ -126,6 +132,21 @@ func Write(w io.Writer, f Format, sections []Section, o Options) error {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	return nil
+}
+
+// shownTables are the tables of a section where figures cannot be drawn: its own,
+// or else those of its figures.
+func (s Section) shownTables() []Table {
+	if len(s.Tables) > 0 {
+		return s.Tables
+	}
+	var ts []Table
+	for _, f := range s.Figures {
+		t := f.Table()
+		t.Notes = f.Notes
+		ts = append(ts, t)
+	}
+	return ts
 }
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

@@ -94,7 +94,7 @@ func terminal(sections []Section, color bool, width int) (string, error) {
 		if s.Text != "" {
 			add(strings.TrimRight(visible(s.Text), "\n") + "\n")
 		}
-		for _, t := range s.Tables {
+		for _, t := range s.shownTables() {
 			var b strings.Builder
 			if t.Title != "" {
 				b.WriteString(paint(bold, wrap(t.Title, width)))
