@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ollama/ollama/fs/gguf"
+	"github.com/spf13/cobra"
+
+	"github.com/ccmed/ccmed/bench/dialogue"
+	"github.com/ccmed/ccmed/bench/report"
+	"github.com/ccmed/ccmed/infer/llamacpp"
+	"github.com/ccmed/ccmed/infer/ollama"
+	"github.com/ccmed/ccmed/sft"
+)
+
+func (a *app) sftCmd() *cobra.Command {
+	cmd := &cobra.Command{Use: "sft", Short: "Fine-tune a model to step in at the right turn and to mediate"}
+	cmd.AddCommand(a.sftExportCmd())
+	return cmd
+}
+
+type exportFlags struct {
+	data        dataFlags
+	out         string
+	holdout     string
+	fraction    float64
+	excludeSeen bool
+	seed        int64
+	model, gguf string
+	hosts       []string
+	force       bool
+}
+
+func (a *app) sftExportCmd() *cobra.Command {
+	x := exportFlags{}
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Write dialogues as training and validation sequences",
+		Long: `export writes one JSON object a line into OUT/train.jsonl and OUT/valid.jsonl: the
+turns up to the conflict, each closed by <TURN_END>, the record's mediation as
+[SPEAK] ... [/SPEAK], and one decision label a turn. OUT/export.json counts and
+hashes them, and says what they share with the evaluation split. The same data,
+options and seed give the same bytes.
+
+Dialogues of one scenario context are never in both files. --holdout dimension,
+template or country moves every dialogue with certain keys to OUT/heldout.jsonl,
+at least --fraction of all: what training has not seen.`,
+		Example: `  ccmed sft export --data CC-Mediation/data --out sft-data
+  ccmed sft export --data CC-Mediation/data --out sft-country --holdout country --exclude-seen-contexts`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.sftExport(cmd.Context(), &x) },
+	}
+	x.data.register(cmd)
+	f := cmd.Flags()
+	f.Lookup("split").Usage = "evaluate or training, where the folder holds both (default training)"
+	f.StringVar(&x.out, "out", "", "folder to write to")
+	f.StringVar(&x.holdout, "holdout", string(sft.HoldoutRandom), "what is held out: random (validation only), dimension, template or country")
+	f.Float64Var(&x.fraction, "fraction", 0.1, "share of the dialogues for validation, and for the holdout")
+	f.BoolVar(&x.excludeSeen, "exclude-seen-contexts", false, "leave out dialogues whose scenario context is in the evaluation split")
+	f.Int64Var(&x.seed, "seed", 1, "seed of the split and of the holdout's keys")
+	f.StringVarP(&x.model, "model", "m", "", "count tokens for this model of Ollama")
+	f.StringVar(&x.gguf, "gguf", "", "count tokens for this GGUF file")
+	f.StringArrayVar(&x.hosts, "host", nil, "server address for --model (default $OLLAMA_HOST or 127.0.0.1:11434)")
+	f.BoolVar(&x.force, "force", false, "replace an export in --out")
+	return cmd
+}
+
+func (a *app) sftExport(ctx context.Context, x *exportFlags) error {
+	switch {
+	case x.out == "":
+		return usagef("no --out folder given")
+	case !slices.Contains(sft.Holdouts, sft.Holdout(x.holdout)):
+		return usagef("unknown --holdout %q; known are %v", x.holdout, sft.Holdouts)
+	case !(x.fraction > 0 && x.fraction < 1):
+		return usagef("--fraction %g; it must lie between 0 and 1", x.fraction)
+	case x.model != "" && x.gguf != "":
+		return usagef("--model and --gguf are two ways to name one model; give one")
+	}
+	evaluation, err := x.evaluation(ctx, a)
+	if err != nil {
+		return err
+	}
+	if x.excludeSeen && evaluation == nil {
+		return usagef("--exclude-seen-contexts needs data with an evaluation split: a folder that holds evaluate and training")
+	}
+	ds, err := x.data.load(ctx, a)
+	if err != nil {
+		return err
+	}
+	o := sft.ExportOptions{Holdout: sft.Holdout(x.holdout), Fraction: x.fraction, Seed: x.seed, Evaluation: evaluation, ExcludeSeen: x.excludeSeen,
+		Lenient: x.data.lenient, Force: x.force}
+	if x.model != "" || x.gguf != "" {
+		v, err := a.openTokenizer(ctx, x, &o)
+		if err != nil {
+			return err
+		}
+		defer v.Close()
+	}
+	e, err := sft.WriteExport(ctx, x.out, ds, o)
+	if err != nil {
+		return fmt.Errorf("export %s: %w", x.data.dir, err)
+	}
+	for _, p := range e.Problems {
+		a.note("left out: %v", p)
+	}
+	if err := a.print(exportSections(e)); err != nil {
+		return err
+	}
+	a.note("%s", filepath.Join(x.out, sft.ExportFile))
+	return nil
+}
+
+// evaluation reads the evaluation split beside the one that is exported, and makes
+// training the default of --split where the folder holds it; nil where there is none.
+func (x *exportFlags) evaluation(ctx context.Context, a *app) ([]dialogue.Dialogue, error) {
+	if x.data.dir == "" || x.data.dir == "sample" {
+		return nil, nil
+	}
+	splits, err := dialogue.Splits(x.data.dir)
+	if err != nil {
+		return nil, err
+	}
+	if x.data.split == "" && slices.Contains(splits, dialogue.Training) {
+		x.data.split = dialogue.Training
+	}
+	if x.data.split == dialogue.Evaluate || !slices.Contains(splits, dialogue.Evaluate) {
+		return nil, nil
+	}
+	return x.data.read(ctx, a, dialogue.Evaluate)
+}
+
+// openTokenizer opens the vocabulary of --model or --gguf for token counts.
+func (a *app) openTokenizer(ctx context.Context, x *exportFlags, o *sft.ExportOptions) (*llamacpp.Vocab, error) {
+	path, name := x.gguf, filepath.Base(x.gguf)
+	if x.model != "" {
+		host := a.ollamaHosts(&modelFlags{hosts: x.hosts})[0]
+		b, err := ollama.New(host, x.model, ollama.Options{})
+		if err != nil {
+			return nil, err
+		}
+		m, err := b.Model(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if m.Path == "" {
+			return nil, fmt.Errorf("the weights of %s are not readable on this machine; name a GGUF file with --gguf to count tokens", x.model)
+		}
+		path, name = m.Path, x.model
+	}
+	v, err := llamacpp.OpenVocab(ctx, path, "")
+	if err != nil {
+		return nil, err
+	}
+	head, err := v.Tokenize("")
+	if err != nil {
+		return nil, err
+	}
+	o.Model = name
+	o.Tokens = func(s string) (int, error) {
+		ts, err := v.Tokenize(s)
+		return len(ts) - len(head), err
+	}
+	if f, err := gguf.Open(path); err == nil {
+		o.Context = int(f.KeyValue("context_length").Uint())
+		_ = f.Close() // opened for reading
+	}
+	return v, nil
+}
+
+// exportSections says what an export holds.
+func exportSections(e *sft.Export) []report.Section {
+	counts := report.Table{Columns: []report.Column{{Name: "records"}, {Name: "count", Align: report.Right}}}
+	row := func(t *report.Table, cells ...report.Cell) { t.Rows = append(t.Rows, cells) }
+	for _, k := range []string{"train", "valid", "heldout"} {
+		if n, ok := e.Counts[k]; ok {
+			row(&counts, report.Text(k), report.Int(n))
+		}
+	}
+	for reason, n := range e.LeftOut {
+		row(&counts, report.Text("left out: "+reason), report.Int(n))
+	}
+	slices.SortStableFunc(counts.Rows[len(e.Counts):], func(x, y []report.Cell) int { return strings.Compare(x[0].String(), y[0].String()) })
+	row(&counts, report.Text("decisions, positive"), report.Int(e.Positives))
+	row(&counts, report.Text("decisions, negative"), report.Int(e.Negatives))
+	row(&counts, report.Text("positive weight"), report.Num(e.PosWeight, 3))
+	turns := report.Table{Title: "Gold turn, training", Columns: []report.Column{{Name: "turn", Align: report.Right}, {Name: "records", Align: report.Right}}}
+	for t := range 64 {
+		if e.Turns[t] > 0 {
+			row(&turns, report.Text(strconv.Itoa(t)), report.Int(e.Turns[t]))
+		}
+	}
+	sections := []report.Section{{Title: "Training data", Tables: []report.Table{counts, turns}}}
+	if len(e.Holdout.Keys) > 0 {
+		sections[0].Notes = append(sections[0].Notes, fmt.Sprintf("held out: %d of %d %s keys: %s", len(e.Holdout.Keys), e.Holdout.Of, e.Holdout.Kind, strings.Join(e.Holdout.Keys, "; ")))
+	}
+	leaks := report.Table{Columns: []report.Column{{Name: "shared with training"}}}
+	var sets []sft.Leaks
+	for _, name := range []string{"evaluation", "heldout"} {
+		if l, ok := e.Leaks[name]; ok {
+			leaks.Columns = append(leaks.Columns, report.Column{Name: name, Align: report.Right})
+			sets = append(sets, l)
+		}
+	}
+	for _, r := range []struct {
+		name string
+		of   func(sft.Leaks) sft.Overlap
+	}{
+		{"dialogues whose scenario context is trained on", func(l sft.Leaks) sft.Overlap { return l.Contexts }},
+		{"dialogues whose question is trained on", func(l sft.Leaks) sft.Overlap { return l.Templates }},
+		{"value statements trained on", func(l sft.Leaks) sft.Overlap { return l.Values }},
+		{"dialogues whose countries are trained on", func(l sft.Leaks) sft.Overlap { return l.Countries }},
+	} {
+		cells := []report.Cell{report.Text(r.name)}
+		for _, l := range sets {
+			cells = append(cells, report.Text(report.Pct(r.of(l).Shared, r.of(l).Of)))
+		}
+		row(&leaks, cells...)
+	}
+	if len(sets) > 0 {
+		sections = append(sections, report.Section{Title: "Leaks", Tables: []report.Table{leaks},
+			Notes: []string{"training here is train.jsonl and valid.jsonl together"}})
+	} else {
+		sections[0].Notes = append(sections[0].Notes, "the data has no evaluation split beside it: leaks are not counted")
+	}
+	if t := e.Tokens; t != nil {
+		table := report.Table{Columns: []report.Column{{Name: "tokens of " + t.Model}}}
+		for _, c := range []string{"total", "min", "median", "95 %", "max"} {
+			table.Columns = append(table.Columns, report.Column{Name: c, Align: report.Right})
+		}
+		add := func(name string, l sft.Lengths) {
+			row(&table, report.Text(name), report.Int(l.Total), report.Int(l.Min), report.Int(l.Median), report.Int(l.P95), report.Int(l.Max))
+		}
+		for _, file := range []string{sft.TrainFile, sft.ValidFile, sft.HeldOutFile} {
+			if l, ok := t.Files[file]; ok {
+				add(file, l)
+			}
+		}
+		add("dialogues at inference", t.Dialogue)
+		s := report.Section{Title: "Tokens", Tables: []report.Table{table}}
+		if t.Context > 0 {
+			s.Notes = []string{fmt.Sprintf("the model's context is %d tokens", t.Context)}
+		}
+		sections = append(sections, s)
+	}
+	return sections
+}
