@@ -35,7 +35,8 @@ type extractFlags struct {
 	data                        dataFlags
 	run                         runFlags
 	conditions, contexts, texts []string
-	cells                       []string
+	cells, edits                []string
+	turns                       bool
 	from, dtype                 string
 	maxTokens                   int
 }
@@ -54,13 +55,24 @@ token after the line). One evaluation gives both.
 reading from writing, cross contexts (D, ND, wrong, none) with texts (own-D,
 own-ND, placebo, other): every text is fed after every context.
 
+--turns reads another store: the dialogue as it went without a mediator, at the
+end of the conflict turn and of every later turn of the same speaker, in one
+pass. --edits adds the conflict turn with its marker phrases masked, removed, or
+with the phrase of another stage.
+
 Lines come from a mediation run (--from), or the model writes them first. With
 Ollama at hand the prompts are its own renderings, and their token counts are
 held against its own.`,
 		Example: `  ccmed probe extract --model gemma2:9b --data CC-Mediation/data --conditions D,ND
-  ccmed probe extract --model model.gguf --data sample --contexts D,ND,wrong,none --texts own-D,own-ND,placebo,other`,
+  ccmed probe extract --model model.gguf --data sample --contexts D,ND,wrong,none --texts own-D,own-ND,placebo,other
+  ccmed probe extract --model model.gguf --data CC-Mediation/data --split training --turns --edits mask,strip,swap`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.extract(cmd.Context(), &x) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := x.checkTurns(cmd.Flags().Changed); err != nil {
+				return err
+			}
+			return a.extract(cmd.Context(), &x)
+		},
 	}
 	x.models.register(cmd)
 	x.data.register(cmd)
@@ -70,6 +82,8 @@ held against its own.`,
 	f.StringSliceVar(&x.contexts, "contexts", nil, "crossed design: contexts D, ND, wrong, none (instead of --conditions)")
 	f.StringSliceVar(&x.texts, "texts", []string{"own-D", "own-ND", "placebo", "other"}, "crossed design: texts own-D, own-ND, placebo, other")
 	f.StringSliceVar(&x.cells, "cells", nil, "single cells, CONTEXT:TEXT, instead of a whole cross: D:own-D,ND:own-ND,wrong:own-ND")
+	f.BoolVar(&x.turns, "turns", false, "read the conflict speaker's own turns instead, at the end of each")
+	f.StringSliceVar(&x.edits, "edits", nil, "with --turns: the conflict turn edited as well: mask, strip, swap")
 	f.StringVar(&x.from, "from", "", "mediation run whose lines are read; without it the model writes them first")
 	f.StringVar(&x.dtype, "dtype", "f16", "f16 or f32")
 	f.IntVar(&x.maxTokens, "max-tokens", 160, "cap of a line that is generated")
@@ -154,6 +168,9 @@ func (a *app) extract(ctx context.Context, x *extractFlags) error {
 	}
 	ex := &probe.Extraction{Reader: engine, Render: func(ctx context.Context, p infer.Prompt) (string, error) { return engine.Render(ctx, p) },
 		PromptTokens: engine.PromptTokens, EndOfTurn: engine.EndOfTurn(), Prompts: set, Pairs: pairs, DType: dtype, Model: id, MaxTokens: x.maxTokens, Seed: x.run.seed}
+	if x.turns {
+		return a.extractTurns(ctx, f, ex, ds, x)
+	}
 	if ex.EndOfTurn < 0 {
 		return fmt.Errorf("the vocabulary of %s has no end-of-turn token: utterance_end has no place", id.Name)
 	}
