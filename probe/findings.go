@@ -2,14 +2,15 @@ package probe
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
+	"maps"
 	"slices"
 
+	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/dmis"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/stats"
 	"github.com/ccmed/ccmed/probe/activation"
 	"github.com/ccmed/ccmed/probe/linear"
 )
@@ -17,19 +18,64 @@ import (
 // FindingsFile is where the findings of a store lie in its run directory.
 const FindingsFile = "probe.json"
 
+// FindingsSchema is the version of Findings as JSON.
+const FindingsSchema = 2
+
+// What keeps folds apart: rows that share it are never in training and held out
+// at once, and intervals are clustered by it.
+const (
+	GroupContext  = "context"  // the scene that both speakers share
+	GroupTemplate = "template" // what they disagree about
+	GroupCountry  = "country"  // the country of the conflict's speaker
+)
+
 // FindOptions steer Find.
 type FindOptions struct {
 	Design     Design
 	Resampling Resampling
 	Layers     []string // of the store; nil means all
+	Grouping   string   // GroupContext (also ""), GroupTemplate or GroupCountry
+	// Dialogues are those that the states were read in. Without them there are no
+	// control tasks, no matched attribute, and no baselines of the prompt's text.
+	Dialogues []dialogue.Dialogue
+	Controls  int // control tasks by type; 0 means 3, negative none
+	// Embed embeds utterances for the content probe; nil means TF-IDF and a singular
+	// value decomposition, fitted on training folds. Embedder is its name.
+	Embed    func(context.Context, []string) ([][]float32, error)
+	Embedder string
+	// Margin is what accuracies may differ by and still count as equal, Cosine the
+	// same for the content probe; chosen before looking. 0 means 0.05 and 0.02.
+	Margin, Cosine float64
+	Progress       func(what string) // called before each part; may be nil
+}
+
+func (o FindOptions) withDefaults() FindOptions {
+	if o.Grouping == "" {
+		o.Grouping = GroupContext
+	}
+	if o.Controls == 0 {
+		o.Controls = 3
+	}
+	if o.Margin == 0 {
+		o.Margin = 0.05
+	}
+	if o.Cosine == 0 {
+		o.Cosine = 0.02
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	return o
 }
 
 // Findings are what linear probes found in a store, layer by layer. All cells
 // have the same rows, groups and splits, so that they can be compared.
 type Findings struct {
+	Schema   int    `json:"schema"`   // FindingsSchema
 	N        int    `json:"n"`        // dialogues in every cell
 	Left     int    `json:"left_out"` // dialogues that miss a text or a state
-	Contexts int    `json:"contexts"` // scenario contexts: the groups of folds and intervals
+	Grouping string `json:"grouping"`
+	Groups   int    `json:"groups"` // of folds and intervals
 	Classes  int    `json:"classes"`
 	Folds    int    `json:"folds"`
 	Seeds    int    `json:"seeds"`
@@ -37,36 +83,44 @@ type Findings struct {
 	// Layers are the names of the layers, in the order of every list below.
 	Layers []string       `json:"layers"`
 	Cells  []CellFindings `json:"cells"`
-	// Texts holds, by own text, how well a bag of words of the text alone gives
-	// the stage away.
+	// Texts holds, by TextPrompt (the dialogue up to its conflict) and own text, how
+	// well a bag of words of it alone gives the stage away.
 	Texts map[string]TextFindings `json:"texts"`
-	// Decomposition is by layer, at utterance_end.
-	Decomposition []Decomposition `json:"decomposition,omitempty"`
+	// Decomposition is by layer, at utterance_end; Pooled the same with one probe
+	// for all cells. Adjusted holds p values over all layers together.
+	Decomposition []Decomposition      `json:"decomposition,omitempty"`
+	Pooled        []Decomposition      `json:"pooled,omitempty"`
+	Adjusted      map[string][]float64 `json:"adjusted,omitempty"`
+	// Lengths are mean tokens of the model's own ND lines and of the fixed lines
+	// that stand beside them in the excess loss.
+	Lengths *Lengths `json:"lengths,omitempty"`
 	// Transfers train on one cell and test on another.
 	Transfers []TransferFindings `json:"transfers,omitempty"`
+	// Follow says whose stage a probe reads where the prompt names a wrong one.
+	Follow   []FollowFindings  `json:"follow,omitempty"`
+	Controls []ControlFindings `json:"controls,omitempty"`
+	Content  *ContentFindings  `json:"content,omitempty"`
 	// At is the layer on which the verdict rests: the last block.
-	At      string   `json:"at"`
-	Verdict *Verdict `json:"verdict,omitempty"`
-	Notes   []string `json:"notes,omitempty"`
+	At string `json:"at"`
+	// Gap is the equivalence test of Δelic at that layer.
+	Gap     *stats.Equivalence `json:"gap,omitempty"`
+	Matched []MatchedFindings  `json:"matched,omitempty"`
+	Verdict *Verdict           `json:"verdict,omitempty"`
+	Notes   []string           `json:"notes,omitempty"`
 }
 
 // CellFindings are one cell's accuracies by layer, beside what shuffled labels
 // and the majority class reach.
 type CellFindings struct {
-	Cell     activation.Cell `json:"cell"`
-	Layers   []*LayerResult  `json:"layers"`
-	Shuffled []float64       `json:"shuffled"` // accuracy by layer
-	Majority float64         `json:"majority"`
-	// Peak is the accuracy at the layer that inner folds choose, DeltaLate the
-	// mean of peak minus last third of the blocks.
+	Cell     activation.Cell  `json:"cell"`
+	Layers   []*LayerResult   `json:"layers"`
+	Accuracy []stats.Estimate `json:"accuracy"` // with its interval, by layer
+	Shuffled []float64        `json:"shuffled"` // accuracy by layer
+	Majority float64          `json:"majority"`
+	// Peak is the accuracy at the layer that inner folds choose, DeltaLate the peak
+	// minus the mean of the last third of the blocks.
 	Peak      float64 `json:"peak"`
-	DeltaLate float64 `json:"delta_late"`
-}
-
-// TextFindings is a text-only classifier, on the splits of the probes.
-type TextFindings struct {
-	Accuracy float64 `json:"accuracy"`
-	Terms    int     `json:"terms"` // median over splits
+	DeltaLate Effect  `json:"delta_late"`
 }
 
 // TransferFindings is a probe of From's states on To's, by layer.
@@ -74,129 +128,21 @@ type TransferFindings struct {
 	From activation.Cell `json:"from"`
 	To   activation.Cell `json:"to"`
 	// Accuracy by layer, and the accuracy of To's own probes.
-	Accuracy []float64 `json:"accuracy"`
-	Own      []float64 `json:"own"`
+	Accuracy []stats.Estimate `json:"accuracy"`
+	Own      []float64        `json:"own"`
 }
 
-// storeLayers are some rows and layers of a cell's file.
-type storeLayers struct {
-	file  *activation.File
-	names []string
-	rows  []int
-}
-
-func (s storeLayers) Names() []string { return s.names }
-
-// Layer reads one layer; rows are copied out, since a layer is read once a call.
-func (s storeLayers) Layer(_ context.Context, k int) (*linear.Dense32, error) {
-	all, err := s.file.Rows(s.names[k])
-	if err != nil {
-		return nil, err
-	}
-	data := make([]float32, 0, len(s.rows)*all.Width)
-	for _, r := range s.rows {
-		data = append(data, all.Row(r)...)
-	}
-	return linear.NewDense32(len(s.rows), all.Width, data)
-}
-
-// store is an opened extraction run.
-type store struct {
-	files  map[activation.Cell]*activation.File
-	states map[string]States // by item
-	items  []string          // rows that every cell has, by row
-	rows   []int
-	left   int
-}
-
-func (s *store) close() error {
-	var errs []error
-	for _, f := range s.files {
-		errs = append(errs, f.Close())
-	}
-	return errors.Join(errs...)
-}
-
-func openStore(dir *run.Dir) (s *store, err error) {
-	s = &store{files: map[activation.Cell]*activation.File{}, states: map[string]States{}}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.close())
-		}
-	}()
-	index, err := activation.ReadIndex(dir.All())
-	if err != nil {
-		return s, err
-	}
-	for sample, err := range dir.All() {
-		if err != nil {
-			return s, err
-		}
-		if sample.Step != StepStates || sample.Unscored != "" {
-			continue
-		}
-		var st States
-		if err := json.Unmarshal(sample.Data, &st); err != nil {
-			return s, fmt.Errorf("states of item %s: %w", sample.Item, err)
-		}
-		s.states[sample.Item] = st
-	}
-	cells := index.Cells()
-	if len(cells) == 0 {
-		return s, fmt.Errorf("%s holds no hidden states; make some with `ccmed probe extract`", dir.Path())
-	}
-	in := map[string]int{}
-	row := map[string]int{}
-	for _, c := range cells {
-		f, err := activation.Open(filepath.Join(dir.Path(), c.File()))
-		if err != nil {
-			return s, err
-		}
-		s.files[c] = f
-		entries, err := index.For(f)
-		if err != nil {
-			return s, err
-		}
-		for _, e := range entries {
-			there, err := f.Has(e.Row)
-			if err != nil {
-				return s, err
-			}
-			if there {
-				in[e.Item]++
-				row[e.Item] = e.Row
-			}
-		}
-	}
-	for item := range s.states {
-		if in[item] == len(cells) {
-			s.items = append(s.items, item)
-		} else {
-			s.left++
-		}
-	}
-	slices.SortFunc(s.items, func(a, b string) int { return row[a] - row[b] })
-	for _, item := range s.items {
-		s.rows = append(s.rows, row[item])
-	}
-	return s, nil
-}
-
-// cells lists the cells at a position, sorted.
-func (s *store) cells(position string) []activation.Cell {
-	var out []activation.Cell
-	for c := range s.files {
-		if c.Position == position {
-			out = append(out, c)
-		}
-	}
-	slices.SortFunc(out, func(a, b activation.Cell) int {
-		if a.File() < b.File() {
-			return -1
-		}
-		return 1
-	})
-	return out
+// finder holds what the parts of Find share.
+type finder struct {
+	FindOptions
+	*Findings
+	store   *store
+	samples Samples
+	design  Design
+	names   []string
+	of      map[string]dialogue.Dialogue // by item; nil without dialogues
+	found   map[activation.Cell]*Validation
+	textFit *Effect // gate (a)
 }
 
 // Find trains probes on every cell of an extraction run and puts together what
@@ -207,237 +153,257 @@ func Find(ctx context.Context, dir *run.Dir, o FindOptions) (found *Findings, er
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	f := &Findings{N: len(s.items), Left: s.left, Classes: 3, Texts: map[string]TextFindings{}}
+	f := &finder{FindOptions: o.withDefaults(), store: s, design: o.Design.withDefaults(), found: map[activation.Cell]*Validation{},
+		Findings: &Findings{Schema: FindingsSchema, N: len(s.items), Left: s.left, Classes: 3, Texts: map[string]TextFindings{}}}
+	f.Findings.Grouping = f.FindOptions.Grouping
 	if f.Samples, err = dir.SamplesHash(); err != nil {
 		return nil, err
 	}
-	samples, err := s.samples(f)
-	if err != nil {
+	if err := f.prepare(); err != nil {
 		return nil, err
 	}
-	design := o.Design.withDefaults()
-	f.Folds, f.Seeds = design.Folds, len(design.Seeds)
-	names, err := s.layerNames(o.Layers)
-	if err != nil {
-		return nil, err
-	}
-	f.Layers = names
-	at := func(c activation.Cell) storeLayers { return storeLayers{s.files[c], names, s.rows} }
-	validations := map[activation.Cell]*Validation{}
-	for _, c := range append(s.cells(PromptEnd), s.cells(UtteranceEnd)...) {
-		v, err := CrossValidate(ctx, at(c), samples, design)
-		if err != nil {
-			return nil, fmt.Errorf("probe %s: %w", c, err)
+	for _, step := range []func(context.Context) error{f.cells, f.decompose, f.transfers, f.follow, f.texts, f.controls, f.content, f.judge} {
+		if err := step(ctx); err != nil {
+			return nil, err
 		}
-		validations[c] = v
-		cf, err := cellFindings(c, v)
+	}
+	return f.Findings, nil
+}
+
+// prepare looks up what the rows are and checks that they can be divided.
+func (f *finder) prepare() error {
+	if f.Dialogues != nil {
+		f.of = map[string]dialogue.Dialogue{}
+		for _, d := range f.Dialogues {
+			f.of[d.Key()] = d
+		}
+	}
+	f.samples = Samples{Classes: f.Classes}
+	groups := map[string]bool{}
+	inStage := map[dmis.Stage]map[string]bool{}
+	for _, item := range f.store.items {
+		st := f.store.states[item]
+		stage, err := dmis.ParseStage(st.Stage)
 		if err != nil {
-			return nil, fmt.Errorf("probe %s: %w", c, err)
+			return fmt.Errorf("item %s: %w", item, err)
+		}
+		group := st.Context
+		if f.of != nil {
+			d, ok := f.of[item]
+			switch {
+			case !ok:
+				return fmt.Errorf("the data given have no dialogue %s, which the store has states of; give the data of the extraction", item)
+			case d.ContextKey() != st.Context || d.Stage != stage:
+				return fmt.Errorf("dialogue %s of the data given is not the one that the store has states of; give the data of the extraction", item)
+			}
+		}
+		if f.FindOptions.Grouping != GroupContext {
+			if f.of == nil {
+				return fmt.Errorf("folds of whole %s groups need the dialogues: give the data of the extraction", f.FindOptions.Grouping)
+			}
+			if group = f.group(f.of[item]); group == "" {
+				return fmt.Errorf("dialogue %s has no %s to divide folds by; divide them by %s", item, f.FindOptions.Grouping, GroupContext)
+			}
+		}
+		f.samples.Y, f.samples.Groups = append(f.samples.Y, int(stage)), append(f.samples.Groups, group)
+		groups[group] = true
+		if inStage[stage] == nil {
+			inStage[stage] = map[string]bool{}
+		}
+		inStage[stage][group] = true
+	}
+	f.Groups = len(groups)
+	f.Folds, f.Seeds = f.design.Folds, len(f.design.Seeds)
+	if len(inStage) == 1 {
+		for s := range inStage {
+			return fmt.Errorf("%w: all %d dialogues have the stage %s; there is nothing to tell apart", ErrDesign, f.N, s)
+		}
+	}
+	for s, gs := range inStage {
+		if len(gs) < f.Folds {
+			return fmt.Errorf("%w: the stage %s has %d groups (%s) and %d folds need one each; ask for fewer folds, or extract more dialogues", linear.ErrFolds, s, len(gs), f.FindOptions.Grouping, f.Folds)
+		}
+	}
+	var err error
+	if f.names, err = f.store.layerNames(f.FindOptions.Layers); err != nil {
+		return err
+	}
+	f.Findings.Layers = f.names
+	f.At = f.names[f.last()]
+	if f.of == nil {
+		f.Notes = append(f.Notes, "the dialogues were not at hand: no control tasks, no matched attribute, no baseline of the prompt's words")
+	}
+	return nil
+}
+
+func (f *finder) group(d dialogue.Dialogue) string {
+	switch f.FindOptions.Grouping {
+	case GroupTemplate:
+		return d.Template()
+	case GroupCountry:
+		return d.Country(d.ConflictAgent)
+	}
+	return d.ContextKey()
+}
+
+// last is the index of the last block, or of the last layer where there is none.
+func (f *finder) last() int {
+	if at := slices.Index(f.names, FinalNorm); at > 0 {
+		return at - 1
+	}
+	return len(f.names) - 1
+}
+
+// at gives a cell's states, of all layers or of one.
+func (f *finder) at(c activation.Cell) storeLayers {
+	return storeLayers{f.store.files[c], f.names, f.store.rows}
+}
+
+func (f *finder) only(c activation.Cell, layer int) storeLayers {
+	return storeLayers{f.store.files[c], f.names[layer : layer+1], f.store.rows}
+}
+
+// cell returns the store's cell of that name, and whether there is one.
+func (f *finder) cell(contextName, text, position string) (activation.Cell, bool) {
+	for c := range f.found {
+		if c.Context == contextName && c.Text == text && c.Position == position {
+			return c, true
+		}
+	}
+	return activation.Cell{}, false
+}
+
+func (f *finder) cells(ctx context.Context) error {
+	all := append(f.store.cells(PromptEnd), f.store.cells(UtteranceEnd)...)
+	for i, c := range all {
+		f.Progress(fmt.Sprintf("probing %s, %s (%d of %d cells)", c.Context, c.Text, i+1, len(all)))
+		v, err := CrossValidate(ctx, f.at(c), f.samples, f.design)
+		if err != nil {
+			return fmt.Errorf("probe %s: %w", c, err)
+		}
+		f.found[c] = v
+		cf, err := f.cellFindings(c, v)
+		if err != nil {
+			return fmt.Errorf("probe %s: %w", c, err)
 		}
 		f.Cells = append(f.Cells, cf)
 	}
-	if err := f.decompose(validations, o.Resampling); err != nil {
-		return nil, err
-	}
-	if err := f.transfers(ctx, s, at, samples, design, validations); err != nil {
-		return nil, err
-	}
-	return f, f.judge(ctx, s, samples, validations, o.Resampling)
+	return nil
 }
 
-func (s *store) samples(f *Findings) (Samples, error) {
-	out := Samples{Classes: f.Classes}
-	contexts := map[string]bool{}
-	for _, item := range s.items {
-		st := s.states[item]
-		stage, err := dmis.ParseStage(st.Stage)
-		if err != nil {
-			return out, fmt.Errorf("item %s: %w", item, err)
-		}
-		out.Y, out.Groups = append(out.Y, int(stage)), append(out.Groups, st.Context)
-		contexts[st.Context] = true
-	}
-	f.Contexts = len(contexts)
-	return out, nil
-}
-
-func (s *store) layerNames(asked []string) ([]string, error) {
-	for _, f := range s.files {
-		all := f.Spec().Layers
-		if asked == nil {
-			return all, nil
-		}
-		for _, l := range asked {
-			if !slices.Contains(all, l) {
-				return nil, fmt.Errorf("the store has no layer %q; it has %s to %s", l, all[0], all[len(all)-1])
-			}
-		}
-	}
-	return asked, nil
-}
-
-func cellFindings(c activation.Cell, v *Validation) (CellFindings, error) {
+func (f *finder) cellFindings(c activation.Cell, v *Validation) (CellFindings, error) {
 	out := CellFindings{Cell: c, Layers: v.Layers, Majority: v.Majority.Accuracy}
-	for k := range v.Layers {
+	for k, l := range v.Layers {
 		sum := 0.0
 		for _, shuffled := range v.Shuffled {
 			sum += shuffled[k].Accuracy
 		}
 		out.Shuffled = append(out.Shuffled, sum/float64(max(1, len(v.Shuffled))))
+		e, err := l.RoundHits().Interval(f.Resampling)
+		if err != nil {
+			return out, err
+		}
+		out.Accuracy = append(out.Accuracy, e)
 	}
 	late, err := v.Late()
 	if err != nil {
 		return out, fmt.Errorf("compare layers: %w", err)
 	}
 	out.Peak = late.Peak.Accuracy
-	out.DeltaLate = late.Delta.Mean()
-	return out, nil
-}
-
-// decompose takes Δelic apart in every layer for which the cells are there.
-func (f *Findings) decompose(vs map[activation.Cell]*Validation, r Resampling) error {
-	for k := range f.Layers {
-		values := map[Pair]Outcomes{}
-		for c, v := range vs {
-			if c.Position == UtteranceEnd {
-				values[Pair{c.Context, c.Text}] = v.Layers[k].RoundHits()
-			}
-		}
-		d, err := Decompose(values, r)
-		if err != nil {
-			return fmt.Errorf("decompose the difference in %s: %w", f.Layers[k], err)
-		}
-		f.Decomposition = append(f.Decomposition, d)
-	}
-	return nil
+	out.DeltaLate, err = late.Delta.Test(f.Resampling)
+	return out, err
 }
 
 // transfers asks whether the same direction is used from the prompt's end to the
 // utterance's, and from D to ND.
-func (f *Findings) transfers(ctx context.Context, s *store, at func(activation.Cell) storeLayers, samples Samples, d Design, vs map[activation.Cell]*Validation) error {
-	var pairs [][2]activation.Cell
-	cell := func(c, t, p string) activation.Cell {
-		for x := range s.files {
-			if x.Context == c && x.Text == t && x.Position == p {
-				return x
-			}
-		}
-		return activation.Cell{}
-	}
-	for _, c := range []string{ContextD, ContextND} {
-		pairs = append(pairs, [2]activation.Cell{cell(c, TextPrompt, PromptEnd), cell(c, "own-"+c, UtteranceEnd)})
-	}
-	pairs = append(pairs, [2]activation.Cell{cell(ContextD, TextOwnD, UtteranceEnd), cell(ContextND, TextOwnND, UtteranceEnd)},
-		[2]activation.Cell{cell(ContextD, TextPrompt, PromptEnd), cell(ContextND, TextPrompt, PromptEnd)})
-	for _, p := range pairs {
-		if vs[p[0]] == nil || vs[p[1]] == nil {
+func (f *finder) transfers(ctx context.Context) error {
+	for _, p := range [][2][3]string{
+		{{ContextD, TextPrompt, PromptEnd}, {ContextD, TextOwnD, UtteranceEnd}},
+		{{ContextND, TextPrompt, PromptEnd}, {ContextND, TextOwnND, UtteranceEnd}},
+		{{ContextD, TextOwnD, UtteranceEnd}, {ContextND, TextOwnND, UtteranceEnd}},
+		{{ContextD, TextPrompt, PromptEnd}, {ContextND, TextPrompt, PromptEnd}},
+	} {
+		from, ok := f.cell(p[0][0], p[0][1], p[0][2])
+		to, okTo := f.cell(p[1][0], p[1][1], p[1][2])
+		if !ok || !okTo {
 			continue
 		}
-		ls, err := Transfer(ctx, at(p[0]), at(p[1]), samples, d)
+		f.Progress(fmt.Sprintf("transfer from %s to %s", from, to))
+		ls, err := Transfer(ctx, f.at(from), f.at(to), f.samples, f.design)
 		if err != nil {
-			return fmt.Errorf("transfer from %s to %s: %w", p[0], p[1], err)
+			return fmt.Errorf("transfer from %s to %s: %w", from, to, err)
 		}
-		t := TransferFindings{From: p[0], To: p[1]}
+		t := TransferFindings{From: from, To: to}
 		for k, l := range ls {
-			t.Accuracy, t.Own = append(t.Accuracy, l.Accuracy), append(t.Own, vs[p[1]].Layers[k].Accuracy)
+			e, err := l.RoundHits().Interval(f.Resampling)
+			if err != nil {
+				return fmt.Errorf("transfer from %s to %s: %w", from, to, err)
+			}
+			t.Accuracy, t.Own = append(t.Accuracy, e), append(t.Own, f.found[to].Layers[k].Accuracy)
 		}
 		f.Transfers = append(f.Transfers, t)
 	}
 	return nil
 }
 
-// judge fills the gates from the last block and says what they allow.
-func (f *Findings) judge(ctx context.Context, s *store, samples Samples, vs map[activation.Cell]*Validation, r Resampling) error {
-	at := slices.Index(f.Layers, FinalNorm) - 1
-	if at < 0 {
-		at = len(f.Layers) - 1
-	}
-	f.At = f.Layers[at]
-	d := f.Decomposition[at]
-	g := Gates{N: f.N, Elic: d.Elic, Text: d.Text, Excess: d.Excess}
-	var probes *Validation // of any cell: all have the same splits
-	for _, v := range vs {
-		probes = v
-	}
-	outcomes := map[string]Outcomes{}
-	for _, t := range []string{TextOwnD, TextOwnND} {
-		var texts []string
-		for _, item := range s.items {
-			if line := s.states[item].Texts[t]; line != "" {
-				texts = append(texts, line)
-			}
-		}
-		if len(texts) != len(s.items) {
+// FollowFindings is where the probes of From, whose prompts name no wrong stage,
+// put the states of To, whose prompts do: shares by layer.
+type FollowFindings struct {
+	From  activation.Cell  `json:"from"`
+	To    activation.Cell  `json:"to"`
+	Named []stats.Estimate `json:"named"` // the wrong stage that the prompt names
+	True  []stats.Estimate `json:"true"`  // the stage of the conflict
+}
+
+// follow asks whose stage is read after a prompt that names a wrong one.
+func (f *finder) follow(ctx context.Context) error {
+	for _, to := range slices.SortedFunc(maps.Keys(f.found), func(a, b activation.Cell) int { return cmpCells(a, b) }) {
+		if to.Context != ContextWrong {
 			continue
 		}
-		o, tf, err := textOnly(ctx, texts, samples, probes)
-		if errors.Is(err, linear.ErrNoTerms) {
-			f.Notes = append(f.Notes, fmt.Sprintf("the %s texts share no word: no text-only classifier", t))
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("text-only classifier of %s: %w", t, err)
-		}
-		outcomes[t], f.Texts[t] = o, tf
-	}
-	if d, ok := outcomes[TextOwnD]; ok {
-		if nd, ok := outcomes[TextOwnND]; ok {
-			diff, err := d.Minus(nd)
-			if err != nil {
-				return fmt.Errorf("compare the texts: %w", err)
+		for _, contextName := range []string{ContextD, ContextND} {
+			from, ok := f.cell(contextName, to.Text, to.Position)
+			if !ok {
+				continue
 			}
-			e, err := diff.Test(r)
+			ls, err := Transfer(ctx, f.at(from), f.at(to), f.samples, f.design)
 			if err != nil {
-				return fmt.Errorf("compare the texts: %w", err)
+				return fmt.Errorf("apply the probes of %s to %s: %w", from, to, err)
 			}
-			g.TextFit = &e
+			out := FollowFindings{From: from, To: to}
+			for _, l := range ls {
+				named, err := l.predicted(func(y int) int { return int(wrongStage(dmis.Stage(y))) }).Interval(f.Resampling)
+				if err != nil {
+					return err
+				}
+				kept, err := l.RoundHits().Interval(f.Resampling)
+				if err != nil {
+					return err
+				}
+				out.Named, out.True = append(out.Named, named), append(out.True, kept)
+			}
+			f.Follow = append(f.Follow, out)
 		}
 	}
-	f.Notes = append(f.Notes, "gate (d), a matched attribute, is not measured by this version: \"collapse\" cannot be the sentence")
-	v := g.Judge()
-	f.Verdict = &v
 	return nil
 }
 
-// textOnly cross-validates a bag-of-words classifier of texts on the probes' own
-// splits; its outcomes are those of the same rows and rounds.
-func textOnly(ctx context.Context, texts []string, s Samples, probes *Validation) (Outcomes, TextFindings, error) {
-	like := probes.Layers[0]
-	out := like.RoundHits() // for its groups, rounds and width
-	at := map[int]int{}     // sample to tested row
-	for i, row := range like.Tested() {
-		at[row] = i
-	}
-	rounds := make([][]float64, len(out.Rounds))
-	for i := range rounds {
-		rounds[i] = make([]float64, len(out.Groups))
-	}
-	var terms []int
-	found := TextFindings{}
-	for _, sp := range probes.Splits {
-		train := linear.At(texts, sp.Train)
-		v, err := linear.FitVectorizer(train, linear.VectorizerOptions{Bigrams: true, MinDocs: 2, Binary: true})
-		if err != nil {
-			return out, found, err
-		}
-		terms = append(terms, len(v.Terms()))
-		m, err := linear.Fit(ctx, v.Transform(train), linear.At(s.Y, sp.Train), s.Classes, linear.Options{C: 1})
-		if err != nil {
-			return out, found, err
-		}
-		p, err := m.Predict(v.Transform(linear.At(texts, sp.Test)))
-		if err != nil {
-			return out, found, err
-		}
-		for i, row := range sp.Test {
-			if k, ok := at[row]; ok && p.Argmax(i) == s.Y[row] {
-				rounds[sp.Round][k] = 1
-				found.Accuracy += 1 / float64(len(rounds)*len(out.Groups))
+// predicted returns 1 for each row that a round predicted as the class that of
+// makes of its label.
+func (r *LayerResult) predicted(of func(label int) int) Outcomes {
+	return r.outcomes(func(one *LayerResult) []float64 {
+		return one.perRow(func(p *linear.Predictions, i int) float64 {
+			if p.Argmax(i) == of(one.samples.Y[i]) {
+				return 1
 			}
-		}
+			return 0
+		})
+	})
+}
+
+func cmpCells(a, b activation.Cell) int {
+	if a.File() < b.File() {
+		return -1
 	}
-	out.Rounds = rounds
-	slices.Sort(terms)
-	found.Terms = terms[len(terms)/2]
-	return out, found, nil
+	return 1
 }

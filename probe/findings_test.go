@@ -124,7 +124,7 @@ func find(t *testing.T, knows func(named, end bool) bool) *probe.Findings {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := probe.Find(context.Background(), dir, probe.FindOptions{Design: probe.Design{Folds: 2, Seeds: []uint64{1, 2}, Inner: 2, CPath: []float64{0.1, 1}}, Resampling: probe.Resampling{Resamples: 200, Seed: 1}})
+	f, err := probe.Find(context.Background(), dir, probe.FindOptions{Dialogues: p.ds, Controls: 1, Design: probe.Design{Folds: 2, Seeds: []uint64{1, 2}, Inner: 2, CPath: []float64{0.1, 1}}, Resampling: probe.Resampling{Resamples: 200, Seed: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,8 +176,8 @@ func TestPlantedTruth(t *testing.T) {
 		t.Errorf("verdict %+v: 48 dialogues cannot show a collapse", f.Verdict)
 	}
 	for _, x := range f.Transfers {
-		if x.From.Context == "D" && x.From.Position == probe.PromptEnd && x.To.Position == probe.UtteranceEnd && x.Accuracy[1] < 0.99 {
-			t.Errorf("the same direction carries the stage in D, but the transfer has accuracy %.3f", x.Accuracy[1])
+		if x.From.Context == "D" && x.From.Position == probe.PromptEnd && x.To.Position == probe.UtteranceEnd && x.Accuracy[1].Value < 0.99 {
+			t.Errorf("the same direction carries the stage in D, but the transfer has accuracy %.3f", x.Accuracy[1].Value)
 		}
 	}
 	var table, csv bytes.Buffer

@@ -245,41 +245,62 @@ type Decomposition struct {
 	Ctx     *Effect `json:"ctx"`     // A(D,own-ND) − A(ND,own-ND): reading the prompt
 	Text    *Effect `json:"text"`    // A(D,own-D) − A(D,own-ND): what the model wrote
 	Placebo *Effect `json:"placebo"` // A(D,fixed) − A(ND,fixed), mean over the fixed lines
-	Excess  *Effect `json:"excess"`  // A(ND,fixed) − A(ND,own-ND): what writing lost
+	Excess  *Effect `json:"excess"`  // A(ND,fixed) − A(ND,own-ND): what writing lost, fixed lines matched in length
 }
+
+// textClosest stands, in decompositions, for the fixed line that is closest in
+// length to the model's own; where it is not given the mean over fixed lines is.
+const textClosest = "closest"
 
 // Decompose computes it from the outcomes of every cell, such as
 // LayerResult.RoundHits of one layer, over the same rows, rounds and splits in all
 // cells. The p values are those of Outcomes.Test, which hold without signal.
 func Decompose(values map[Pair]Outcomes, r Resampling) (Decomposition, error) {
-	values, err := withPlaceboMean(values)
+	parts, err := differencesOf(values)
 	if err != nil {
 		return Decomposition{}, err
 	}
-	fixedD, fixedND := Pair{ContextD, TextPlacebo}, Pair{ContextND, TextPlacebo}
+	return testParts(parts, r)
+}
+
+// differencesOf returns the paired differences of each part that has its cells.
+func differencesOf(values map[Pair]Outcomes) (map[string]Outcomes, error) {
+	values, err := withPlaceboMean(values)
+	if err != nil {
+		return nil, err
+	}
+	fixedD, fixedND, closest := Pair{ContextD, TextPlacebo}, Pair{ContextND, TextPlacebo}, Pair{ContextND, textClosest}
 	ownD, crossed, ownND := Pair{ContextD, TextOwnD}, Pair{ContextD, TextOwnND}, Pair{ContextND, TextOwnND}
-	var out Decomposition
-	for _, part := range []struct {
-		to       **Effect
-		of, from Pair
-	}{
-		{&out.Elic, ownD, ownND}, {&out.Ctx, crossed, ownND}, {&out.Text, ownD, crossed},
-		{&out.Placebo, fixedD, fixedND}, {&out.Excess, fixedND, ownND},
+	if _, ok := values[closest]; !ok {
+		closest = fixedND
+	}
+	out := map[string]Outcomes{}
+	for part, of := range map[string][2]Pair{
+		"elic": {ownD, ownND}, "ctx": {crossed, ownND}, "text": {ownD, crossed}, "placebo": {fixedD, fixedND}, "excess": {closest, ownND},
 	} {
-		a, okA := values[part.of]
-		b, okB := values[part.from]
+		a, okA := values[of[0]]
+		b, okB := values[of[1]]
 		if !okA || !okB {
 			continue
 		}
-		d, err := a.Minus(b)
-		if err != nil {
-			return Decomposition{}, fmt.Errorf("%v − %v: %w", part.of, part.from, err)
+		if out[part], err = a.Minus(b); err != nil {
+			return nil, fmt.Errorf("%v − %v: %w", of[0], of[1], err)
+		}
+	}
+	return out, nil
+}
+
+func testParts(parts map[string]Outcomes, r Resampling) (out Decomposition, err error) {
+	for part, to := range map[string]**Effect{"elic": &out.Elic, "ctx": &out.Ctx, "text": &out.Text, "placebo": &out.Placebo, "excess": &out.Excess} {
+		d, ok := parts[part]
+		if !ok {
+			continue
 		}
 		e, err := d.Test(r)
 		if err != nil {
-			return Decomposition{}, fmt.Errorf("%v − %v: %w", part.of, part.from, err)
+			return Decomposition{}, fmt.Errorf("%s: %w", part, err)
 		}
-		*part.to = &e
+		*to = &e
 	}
 	return out, nil
 }

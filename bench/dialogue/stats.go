@@ -112,15 +112,24 @@ func SharedContexts(eval, training []Dialogue) (shared, total int) {
 // occupation.
 var fromCountry = regexp.MustCompile(`^People from (?:the )?(.+?)(?: who .+?)? (?:strongly|agree|disagree|have|place|would|do|believe|consider|expect|feel|find|like|prefer|see|think|value)\b`)
 
-// Countries returns the countries that the value statements name, or else the
-// speakers' nationalities; sorted, each once.
+// Country returns the country that a speaker's (1 or 2) value statement names, or
+// else the speaker's nationality; "" where neither is known.
+func (d Dialogue) Country(agent int) string {
+	if agent != 1 && agent != 2 {
+		return ""
+	}
+	if m := fromCountry.FindStringSubmatch(d.values[agent-1]); m != nil {
+		return m[1]
+	}
+	return d.agents[agent-1].nationality
+}
+
+// Countries returns both speakers' countries, sorted, each once.
 func (d Dialogue) Countries() []string {
 	var cs []string
-	for i, v := range d.values {
-		if m := fromCountry.FindStringSubmatch(v); m != nil {
-			cs = append(cs, m[1])
-		} else if n := d.agents[i].nationality; n != "" {
-			cs = append(cs, n)
+	for agent := 1; agent <= 2; agent++ {
+		if c := d.Country(agent); c != "" {
+			cs = append(cs, c)
 		}
 	}
 	slices.Sort(cs)

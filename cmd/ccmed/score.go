@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -450,8 +451,10 @@ func (a *app) printReference(path, condition string, reference bool) error {
 	return a.encode(summarize(rows))
 }
 
-func (a *app) encode(v any) error {
-	enc := json.NewEncoder(a.stdout)
+func (a *app) encode(v any) error { return encodeTo(a.stdout, v) }
+
+func encodeTo(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(v); err != nil {

@@ -45,6 +45,13 @@ type Fitted struct {
 
 // Model returns the classifier of raw features. It does not know the offset.
 func (f *Fitted) Model() (*Model, error) {
+	m, scale := f.Standardised()
+	return scale.Raw(m)
+}
+
+// Standardised returns the classifier of standardised features, and what
+// standardises them. It does not know the offset.
+func (f *Fitted) Standardised() (*Model, *Standardiser) {
 	m := &Model{Classes: f.classes, B: f.b, Objective: f.Objective, Iterations: f.Iterations, Gap: f.Gap, Converged: f.Converged}
 	for _, w := range f.w {
 		row := make([]float64, len(w))
@@ -53,7 +60,7 @@ func (f *Fitted) Model() (*Model, error) {
 		}
 		m.W = append(m.W, row)
 	}
-	return f.part.scale.Raw(m)
+	return m, f.part.scale
 }
 
 // Path fits every label set at every C to the training part and returns

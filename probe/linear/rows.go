@@ -3,6 +3,7 @@ package linear
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/floats"
 )
@@ -118,6 +119,25 @@ func NewSparse(d int, start, index []int, value []float64) (*Sparse, error) {
 		x.index[i], x.value[i] = index[lo:hi:hi], value[lo:hi:hi]
 	}
 	return x, nil
+}
+
+// Beside returns a matrix with the columns of more to the right of x's. Both have
+// the same number of rows.
+func (x *Sparse) Beside(more *Dense) (*Sparse, error) {
+	n, d := more.Dims()
+	if n != len(x.index) {
+		return nil, fmt.Errorf("linear: %d rows beside %d", n, len(x.index))
+	}
+	out := &Sparse{d: x.d + d, index: make([][]int, n), value: make([][]float64, n)}
+	for i := range n {
+		out.index[i], out.value[i] = slices.Clone(x.index[i]), slices.Clone(x.value[i])
+		for j, v := range more.Row(i) {
+			if v != 0 {
+				out.index[i], out.value[i] = append(out.index[i], x.d+j), append(out.value[i], v)
+			}
+		}
+	}
+	return out, nil
 }
 
 // Dims returns the number of rows and of columns.
