@@ -1,6 +1,6 @@
-// Package report renders what tasks found: sections of notes, text and tables,
-// to a terminal, Markdown or JSON. It knows no task; tasks build their own
-// sections.
+// Package report renders what tasks found: sections of notes, text, tables and
+// figures, to a terminal, Markdown, JSON or one self-contained HTML page. It knows
+// no task; tasks build their own sections.
 //
 //	t := report.Table{Columns: []report.Column{{Name: "who"}, {Name: "TurnAcc", Align: report.Right}}}
 //	t.Rows = append(t.Rows, []report.Cell{report.Text("longest turn"), report.Text(report.Pct(124, 159))})
@@ -83,8 +83,10 @@ type Options struct {
 	Color bool
 	// Width is the greatest width of a line in terminal columns; wider tables are
 	// wrapped within their cells. 0 means the width of the terminal that is
-	// written to, 120 where it is none. Markdown and JSON are not wrapped.
+	// written to, 120 where it is none. The other formats are not wrapped.
 	Width int
+	// Title heads an HTML page; empty: "ccmed report".
+	Title string
 }
 
 // Format is an output format of Write.
@@ -95,6 +97,7 @@ const (
 	Terminal Format = "terminal"
 	Markdown Format = "markdown"
 	JSON     Format = "json"
+	HTML     Format = "html" // one file without scripts, which asks for nothing over the network
 )
 
 // Write renders sections in one of the formats.
@@ -122,8 +125,10 @@ func Write(w io.Writer, f Format, sections []Section, o Options) error {
 		text = markdown(sections)
 	case JSON:
 		text, err = encode(sections)
+	case HTML:
+		text, err = page(sections, o.Title)
 	default:
-		return fmt.Errorf("report: unknown format %q; known are %s, %s and %s", f, Terminal, Markdown, JSON)
+		return fmt.Errorf("report: unknown format %q; known are %s, %s, %s and %s", f, Terminal, Markdown, JSON, HTML)
 	}
 	if err != nil {
 		return fmt.Errorf("report: %w", err)

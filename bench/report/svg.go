@@ -24,7 +24,7 @@ var figureCSS string
 
 var figureTemplate = template.Must(template.New("figure").Parse(`{{define "figure" -}}
 <svg class="ccmed-figure" role="img" viewBox="0 0 {{.Width}} {{.Height}}" aria-labelledby="{{.ID}}-title {{.ID}}-desc"
-{{- if .Style}} xmlns="http://www.w3.org/2000/svg" width="{{.Width}}" height="{{.Height}}"{{end}}>
+{{- if .Style}} xmlns="http://www.w3.org/2000/svg" width="{{.Width}}" height="{{.Height}}"{{else}} style="min-width: {{.Least}}px"{{end}}>
 <title id="{{.ID}}-title">{{.Title}}</title><desc id="{{.ID}}-desc">{{.Desc}}</desc>
 {{if .Style}}<style>{{.Style}}</style>
 {{end}}{{range .Shapes -}}
@@ -49,6 +49,7 @@ const (
 type drawing struct {
 	ID, Title, Desc string
 	Width, Height   float64
+	Least           float64 // width below which text gets too small to read
 	Shapes          []shape
 	Style           template.CSS // in a file of its own only
 }
@@ -89,6 +90,7 @@ func draw(f Figure, id string) *drawing {
 	}
 	d.Height = math.Ceil(d.Height)
 	d.Width = math.Ceil(d.Width)
+	d.Least = math.Ceil(0.85 * d.Width)
 	return d
 }
 
@@ -374,7 +376,7 @@ func (d *drawing) heat(h *Heat) {
 			}
 			// Half of the full colour at most, so that the value stays readable on it.
 			cell.Shade = strconv.FormatFloat(0.02+0.48*shade, 'f', 3, 64)
-			cell.Tip = fmt.Sprintf("%s %s, %s %s: %s", h.Y, h.Rows[i], h.X, h.Columns[j], fixed(v, h.Decimals))
+			cell.Tip = visible(fmt.Sprintf("%s %s, %s %s: %s", h.Y, h.Rows[i], h.X, h.Columns[j], fixed(v, h.Decimals)))
 			d.Shapes = append(d.Shapes, cell)
 			d.text("value", x+side/2, y+height/2+4, "middle", fixed(v, h.Decimals))
 		}

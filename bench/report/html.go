@@ -1,0 +1,125 @@
+package report
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"strings"
+
+	"github.com/olekukonko/tablewriter/pkg/twwidth"
+)
+
+// longText is the width in terminal columns from which on a cell keeps room for
+// itself on a narrow screen, where its table scrolls.
+const longText = 40
+
+//go:embed page.html.tmpl
+var pageSource string
+
+//go:embed page.css
+var pageCSS string
+
+var pageTemplate = template.Must(template.Must(figureTemplate.Clone()).New("page").Parse(pageSource))
+
+type (
+	pageView struct {
+		Title    string
+		Style    template.CSS
+		Sections []sectionView
+		Contents bool // a list of the sections is worth its place
+	}
+	sectionView struct {
+		ID, Title, Text string
+		Notes           []string
+		Tables          []tableView
+		Figures         []figureView
+	}
+	tableView struct {
+		Name    string // for those who cannot see where the table stands
+		Caption string
+		Columns []Column
+		Rows    [][]cellView
+		Notes   []string
+		CSV     string
+	}
+	cellView struct {
+		Text  string
+		Class string
+		// Header: the cell names its row.
+		Header bool
+	}
+	figureView struct {
+		Title   string
+		Drawing *drawing
+		Notes   []string
+		Table   tableView
+	}
+)
+
+// page renders one HTML file. Everything in it is text to the template, which
+// escapes it for where it stands.
+func page(sections []Section, title string) (string, error) {
+	if title == "" {
+		title = "ccmed report"
+	}
+	v := pageView{Title: visible(title), Style: template.CSS(figureCSS + pageCSS)}
+	titled := 0
+	for i, s := range sections {
+		id := fmt.Sprintf("section-%d", i+1)
+		sv := sectionView{ID: id, Title: visible(s.Title), Text: visible(s.Text), Notes: visibleAll(s.Notes)}
+		if s.Title != "" {
+			titled++
+		}
+		for j, t := range s.Tables {
+			if len(t.Columns) > 0 {
+				sv.Tables = append(sv.Tables, newTableView(t, fmt.Sprintf("%s, table %d", sv.Title, j+1)))
+			}
+		}
+		for j, f := range s.Figures {
+			t := f.Table()
+			t.Title = ""
+			sv.Figures = append(sv.Figures, figureView{Title: visible(f.Title), Notes: visibleAll(f.Notes),
+				Drawing: draw(f, fmt.Sprintf("%s-figure-%d", id, j+1)), Table: newTableView(t, visible(f.Title)+", as a table")})
+		}
+		v.Sections = append(v.Sections, sv)
+	}
+	v.Contents = titled > 2
+	var b strings.Builder
+	if err := pageTemplate.ExecuteTemplate(&b, "page", v); err != nil {
+		return "", fmt.Errorf("render the page: %w", err)
+	}
+	return b.String(), nil
+}
+
+func newTableView(t Table, name string) tableView {
+	v := tableView{Name: name, Caption: visible(t.Title), Notes: visibleAll(t.Notes), CSV: visible(t.CSV())}
+	if v.Caption != "" {
+		v.Name = v.Caption
+	}
+	for _, c := range t.Columns {
+		v.Columns = append(v.Columns, Column{Name: visible(c.Name), Align: c.Align})
+	}
+	for _, r := range t.Rows {
+		row := make([]cellView, len(t.Columns))
+		for i, c := range t.Columns {
+			row[i].Class = string(c.Align)
+			if i < len(r) {
+				row[i].Text = visible(r[i].text)
+			}
+			if c.Align == Left && twwidth.Width(row[i].Text) > longText {
+				row[i].Class = "long"
+			}
+		}
+		row[0].Header = t.Columns[0].Align == Left && row[0].Text != ""
+		v.Rows = append(v.Rows, row)
+	}
+	return v
+}
+
+func visibleAll(ss []string) []string {
+	out := make([]string, len(ss))
+	for i, s := range ss {
+		out[i] = visible(s)
+	}
+	return out
+}
