@@ -15,6 +15,7 @@ import (
 
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/probe"
 )
 
 func (a *app) runsCmd() *cobra.Command {
@@ -63,7 +64,7 @@ func (a *app) runsCmd() *cobra.Command {
 			if out == "" {
 				return usagef("no --out folder given")
 			}
-			if err := run.Merge(out, args...); err != nil {
+			if err := mergeRuns(cmd.Context(), out, args); err != nil {
 				return err
 			}
 			return a.scoreRun(cmd.Context(), out, scoreFlags{}, a.print)
@@ -72,6 +73,18 @@ func (a *app) runsCmd() *cobra.Command {
 	merge.Flags().StringVar(&out, "out", "", "folder of the merged run")
 	cmd.AddCommand(merge)
 	return cmd
+}
+
+// mergeRuns joins shards, and the hidden states of those that have some.
+func mergeRuns(ctx context.Context, out string, dirs []string) error {
+	first, err := run.Open(dirs[0])
+	if err != nil {
+		return err
+	}
+	if first.Manifest().Identity.Task == "extract" {
+		return probe.MergeStores(ctx, out, dirs)
+	}
+	return run.Merge(out, dirs...)
 }
 
 func modelNames(id run.Identity) string {
