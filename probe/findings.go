@@ -214,14 +214,13 @@ func (f *finder) prepare() error {
 	}
 	f.Groups = len(groups)
 	f.Folds, f.Seeds = f.design.Folds, len(f.design.Seeds)
-	if len(inStage) == 1 {
-		for s := range inStage {
-			return fmt.Errorf("%w: all %d dialogues have the stage %s; there is nothing to tell apart", ErrDesign, f.N, s)
-		}
-	}
-	for s, gs := range inStage {
-		if len(gs) < f.Folds {
-			return fmt.Errorf("%w: the stage %s has %d groups (%s) and %d folds need one each; ask for fewer folds, or extract more dialogues", linear.ErrFolds, s, len(gs), f.FindOptions.Grouping, f.Folds)
+	for st := range dmis.Minimization + 1 {
+		gs := inStage[st]
+		switch {
+		case len(gs) > 0 && len(inStage) == 1:
+			return fmt.Errorf("%w: all %d dialogues have the stage %s; there is nothing to tell apart", ErrDesign, f.N, st)
+		case len(gs) > 0 && len(gs) < f.Folds:
+			return fmt.Errorf("%w: the stage %s has %d groups (%s) and %d folds need one each; ask for fewer folds, or extract more dialogues", linear.ErrFolds, st, len(gs), f.FindOptions.Grouping, f.Folds)
 		}
 	}
 	var err error
