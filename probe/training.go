@@ -37,8 +37,8 @@ type Design struct {
 	Seeds []uint64  // one partition into folds each; nil means 1 to 5
 	CPath []float64 // penalties to choose from; nil means 1e-4 to 1 in five steps
 	// Inner is the number of parts of whole groups into which a training part is
-	// divided; one of them chooses C, and the peak layer. 0 means 5; 1 means no
-	// choice, for a single C.
+	// divided, fewer where it has too few groups; one of them chooses C, and the peak
+	// layer. 0 means 5; 1 means no choice, for a single C.
 	Inner    int
 	Shuffles int // shuffled-label baselines; 0 means 1, negative none
 	// Train and Eval, when not empty, are the rows of a train→evaluate design, which
@@ -135,9 +135,14 @@ func (d Design) inner(s Samples, split *Split, seed uint64) error {
 	if d.Inner < 2 {
 		return nil
 	}
-	folds, err := linear.GroupKFold(linear.At(s.Y, split.Train), linear.At(s.Groups, split.Train), d.Inner, seed)
+	var folds []int
+	err := linear.ErrFolds
+	// Small training parts have too few groups for so many: fewer will do.
+	for parts := d.Inner; parts >= 2 && errors.Is(err, linear.ErrFolds); parts-- {
+		folds, err = linear.GroupKFold(linear.At(s.Y, split.Train), linear.At(s.Groups, split.Train), parts, seed)
+	}
 	if err != nil {
-		return fmt.Errorf("probe: choosing C on one of %d parts of %d training samples: %w", d.Inner, len(split.Train), err)
+		return fmt.Errorf("probe: choosing C on a part of %d training samples: %w", len(split.Train), err)
 	}
 	fit, tune := linear.Split(folds, 0)
 	split.Fit, split.Tune = linear.At(split.Train, fit), linear.At(split.Train, tune)
