@@ -163,7 +163,11 @@ func Find(ctx context.Context, dir *run.Dir, o FindOptions) (found *Findings, er
 		return nil, err
 	}
 	for _, step := range []func(context.Context) error{f.cells, f.decompose, f.transfers, f.follow, f.texts, f.controls, f.content, f.judge} {
-		if err := step(ctx); err != nil {
+		err := step(ctx)
+		if errors.Is(err, linear.ErrClasses) || errors.Is(err, linear.ErrFolds) {
+			return nil, fmt.Errorf("%d dialogues are too few for %d folds: a training part lacks a stage, in the true, shuffled or control labels; ask for fewer folds, or extract more dialogues: %w", f.N, f.Folds, err)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
