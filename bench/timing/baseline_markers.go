@@ -3,7 +3,6 @@ package timing
 import (
 	"regexp"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -47,24 +46,69 @@ var markerCues = func() []*regexp.Regexp {
 // words give at most this many points.
 const markerThreshold = 2
 
+// words finds runs of letters of any script.
+var words = regexp.MustCompile(`\p{L}+`)
+
 // markerScore counts the cues in a turn, and its shouted words: runs of at least
 // three letters, all upper-case.
 func markerScore(turn string) int {
-	turn = strings.ReplaceAll(turn, "’", "'")
 	score := 0
-	for _, w := range strings.FieldsFunc(turn, func(r rune) bool { return !unicode.IsLetter(r) }) {
-		// Scripts without upper case equal their upper-case form: not shouted.
-		if score < markerThreshold && utf8.RuneCountInString(w) >= 3 && w == strings.ToUpper(w) && w != strings.ToLower(w) {
+	for _, w := range words.FindAllString(turn, -1) {
+		if score < markerThreshold && shouted(w) {
 			score++
 		}
 	}
-	turn = strings.ToLower(turn)
+	form := matchable(turn)
 	for _, cue := range markerCues {
-		if cue.MatchString(turn) {
+		if cue.MatchString(form) {
 			score++
 		}
 	}
 	return score
+}
+
+// Masked stands in the place of a phrase that MaskMarkers took out.
+const Masked = "…"
+
+// MaskMarkers takes out of a turn what the marker baseline looks for: its cues
+// become Masked and shouted words lower-case. What is left gives no point.
+func MaskMarkers(turn string) string {
+	turn = words.ReplaceAllStringFunc(turn, func(w string) string {
+		if shouted(w) {
+			return strings.ToLower(w)
+		}
+		return w
+	})
+	for {
+		from, to := firstCue(turn)
+		if to == 0 {
+			return turn
+		}
+		runes := []rune(turn)
+		turn = string(runes[:from]) + Masked + string(runes[to:])
+	}
+}
+
+// firstCue returns the runes of a turn that a cue matches, from and up to but
+// without to; 0, 0 where none does. The form that cues are matched in has a rune
+// for each of the turn.
+func firstCue(turn string) (from, to int) {
+	form := matchable(turn)
+	for _, cue := range markerCues {
+		if at := cue.FindStringIndex(form); at != nil {
+			return utf8.RuneCountInString(form[:at[0]]), utf8.RuneCountInString(form[:at[1]])
+		}
+	}
+	return 0, 0
+}
+
+// matchable is the form of a turn that cues are matched in.
+func matchable(turn string) string { return strings.ToLower(strings.ReplaceAll(turn, "’", "'")) }
+
+// shouted tells whether a word has at least three letters, all upper-case.
+// Scripts without upper case equal their upper-case form: not shouted.
+func shouted(w string) bool {
+	return utf8.RuneCountInString(w) >= 3 && w == strings.ToUpper(w) && w != strings.ToLower(w)
 }
 
 // marked returns the first turn whose score reaches the threshold, else 0.

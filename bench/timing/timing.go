@@ -35,6 +35,11 @@ const (
 	CoT    Mode = "cot"
 )
 
+// DualHead is the mode of decisions that a tuned model's own decision head made;
+// package sft makes them, in samples of this package's form. Their points hold the
+// head's P(speak).
+const DualHead Mode = "dual-head"
+
 // Modes lists the modes in the order of the help text.
 var Modes = []Mode{Stream, Pick, CoT}
 
@@ -102,6 +107,8 @@ type Decision struct {
 	Curve []Point `json:"curve"`
 	// Lengths are the turns' lengths in characters, for the length baseline.
 	Lengths []int `json:"lengths"`
+	// Threshold is the P(speak) from which a decision head steps in (dual-head).
+	Threshold float64 `json:"threshold,omitempty"`
 	// Reasoning is what the model wrote before it chose (cot).
 	Reasoning string `json:"reasoning,omitempty"`
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/timing"
 	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/sft"
 )
 
 type mediateFlags struct {
@@ -145,29 +146,41 @@ func readLines(path string) (map[string]line, error) {
 	return out, nil
 }
 
+// linesOfRun reads the lines that a run's model said: a mediation run's without
+// rubric, or those of a tuned model that chose its turns itself. Of the latter, a
+// turn of 0 says that it never spoke, and an empty text that it said nothing.
 func linesOfRun(path string) (map[string]line, error) {
 	out := map[string]line{}
 	dir, err := run.Open(path)
 	if err != nil {
 		return nil, err
 	}
+	chosen := dir.Manifest().Identity.Task == "timing"
 	samples, err := dir.Samples()
 	if err != nil {
 		return nil, err
 	}
 	for _, s := range samples {
-		if s.Step != mediation.StepUtterance || !slices.Contains([]string{mediation.ND, mediation.Foreign}, s.Condition) || s.Unscored != "" {
+		if s.Step != mediation.StepUtterance {
 			continue
 		}
-		var u mediation.Utterance
+		var u mediation.Utterance // sft.Utterance has these fields too
 		if err := json.Unmarshal(s.Data, &u); err != nil {
 			return nil, fmt.Errorf("%s: utterance of item %s: %w", path, s.Item, err)
+		}
+		wanted := s.Unscored == "" && (s.Condition == mediation.ND || s.Condition == mediation.Foreign)
+		if chosen {
+			// Without a decision the turn is unknown, which is not the same as none.
+			wanted = u.Turn > 0 || s.Unscored == sft.NotSpoken
+		}
+		if !wanted {
+			continue
 		}
 		turn := u.Turn
 		out[s.Item] = line{Turn: &turn, Utterance: u.Text}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("%s holds no utterances; name a mediation run that has the condition ND, or a prediction file", path)
+		return nil, fmt.Errorf("%s holds no utterances; name a mediation run that has the condition ND, a run of `ccmed sft predict`, or a prediction file", path)
 	}
 	return out, nil
 }

@@ -146,15 +146,28 @@ func (a *app) scoreTiming(ctx context.Context, dir *run.Dir, s scoreFlags) (any,
 	if v, ok := dir.Manifest().Identity.Options["first_turn"].(float64); ok {
 		first = int(v)
 	}
+	if masked, _ := dir.Manifest().Identity.Options["mask_markers"].(bool); masked {
+		for i, d := range eval {
+			eval[i] = d.Reword(timing.MaskMarkers) // the baselines read what the model read
+		}
+	}
 	bs, err := timing.Baselines(ctx, eval, training, first)
 	if err != nil {
 		return nil, nil, fmt.Errorf("compute the baselines: %w", err)
 	}
+	sections := timing.Sections(modelNames(dir.Manifest().Identity), m, bs)
 	result := struct {
 		timing.Metrics
-		Baselines []timing.BaselineResult `json:"baselines"`
-	}{m, bs}
-	return result, timing.Sections(modelNames(dir.Manifest().Identity), m, bs), nil
+		Baselines  []timing.BaselineResult `json:"baselines"`
+		Thresholds []thresholdResult       `json:"thresholds,omitempty"`
+	}{Metrics: m, Baselines: bs}
+	if m.Mode == timing.DualHead {
+		if result.Thresholds, err = thresholds(dir.Manifest().Identity, samples, timing.ScoreOptions{Seed: uint64(s.seed)}); err != nil {
+			return nil, nil, err
+		}
+		sections = append(sections, thresholdSection(result.Thresholds))
+	}
+	return result, sections, nil
 }
 
 // baselineData finds the dialogues of a run again, and training records beside
