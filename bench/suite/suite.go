@@ -1,0 +1,570 @@
+// Package suite reads suites: several commands of the tool that belong together,
+// as a YAML file. It plans which commands to run with which arguments, and in which
+// order; it runs none.
+//
+//	about: two models, asked when to step in
+//	vars:
+//	  models: [gemma2:9b, phi3.5]
+//	  data:                         # no default: must be given
+//	steps:
+//	  - name: timing
+//	    matrix: {model: "${models}"}
+//	    command: [timing, --model, "${model}", --data, "${data}"]
+//	  - name: compare
+//	    command: [compare, "${step:timing}"]
+//
+// ${name} is a variable of the suite or of the step's matrix, ${out} the suite's
+// folder, and ${step:NAME} the folder of an earlier step, which the step then needs.
+// An argument that is nothing but a variable with a list, or a step that stands for
+// several, becomes as many arguments. A step with a matrix stands for one step for
+// every combination of its values; from such a step, ${step:NAME} and needs mean
+// those that have the same values of the variables that both have.
+//
+//	s, err := suite.Parse("night.yaml", source)
+//	steps, err := s.Plan("runs/night", map[string]string{"data": "CC-Mediation/data"})
+package suite
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Suite is a suite as it was written.
+type Suite struct {
+	About string
+	Vars  []Var
+
+	file  string
+	steps []template
+}
+
+// Var is a variable with its default, one value or a list.
+type Var struct {
+	Name     string
+	Values   []string
+	List     bool
+	Required bool // has no default
+
+	line int
+}
+
+// Step is one command to run.
+type Step struct {
+	// Name is unique in the plan and fit for a file: the step's own, followed by
+	// the values of its matrix.
+	Name    string
+	Command []string // without the program's name
+	Folder  string   // of its run, where the command makes one
+	Needs   []string // names of the steps that must be done before
+	Uses    []string // those of them whose folders the command names
+	// Where the step was written, as file:line, for messages.
+	Where string
+}
+
+// template is a step before its variables have values.
+type template struct {
+	name    string
+	command []*yaml.Node
+	needs   []*yaml.Node
+	matrix  []dimension
+	line    int
+}
+
+type dimension struct {
+	name   string
+	values []*yaml.Node
+}
+
+// Error is a mistake in a suite's file.
+type Error struct {
+	File string
+	Line int
+	Text string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Text) }
+
+// UnknownError reports values for variables that the suite does not have.
+type UnknownError struct{ Names, Known []string }
+
+func (e *UnknownError) Error() string {
+	return fmt.Sprintf("the suite has no variable %s; it has %s", strings.Join(e.Names, ", "), strings.Join(e.Known, ", "))
+}
+
+// MissingError reports variables that have neither a default nor a value.
+type MissingError struct{ Names []string }
+
+func (e *MissingError) Error() string {
+	return "the suite needs a value for " + strings.Join(e.Names, ", ")
+}
+
+var (
+	stepName  = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]*$`)
+	varName   = regexp.MustCompile(`^[a-z][a-z0-9_-]*$`)
+	reference = regexp.MustCompile(`\$\{([^}]*)\}?`)
+)
+
+const out = "out" // the variable that is the suite's folder
+
+// Parse reads a suite; file names it in messages. Mistakes are an *Error.
+func Parse(file string, source []byte) (*Suite, error) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(source, &doc); err != nil {
+		e := &Error{file, 1, strings.TrimPrefix(err.Error(), "yaml: ")}
+		if n, _ := fmt.Sscanf(e.Text, "line %d:", &e.Line); n == 1 {
+			_, e.Text, _ = strings.Cut(e.Text, ": ")
+		}
+		return nil, e
+	}
+	if len(doc.Content) == 0 {
+		return nil, &Error{file, 1, "the file is empty; a suite has steps"}
+	}
+	s := &Suite{file: file}
+	err := s.mapping(doc.Content[0], "a suite", map[string]func(*yaml.Node) error{
+		"about": func(n *yaml.Node) (err error) { s.About, err = s.scalar(n, "about"); return err },
+		"vars":  s.parseVars,
+		"steps": s.parseSteps,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(s.steps) == 0 {
+		return nil, s.errorf(doc.Content[0], "the suite has no steps")
+	}
+	for _, t := range s.steps {
+		for _, d := range t.matrix {
+			if slices.ContainsFunc(s.Vars, func(v Var) bool { return v.Name == d.name }) {
+				return nil, s.at(t.line, "step %q: the matrix variable %q is a variable of the suite already", t.name, d.name)
+			}
+		}
+	}
+	return s, nil
+}
+
+func (s *Suite) parseVars(n *yaml.Node) error {
+	return s.pairs(n, "vars", func(key string, k, v *yaml.Node) error {
+		if err := s.checkName(k); err != nil {
+			return err
+		}
+		x := Var{Name: key, line: k.Line, List: v.Kind == yaml.SequenceNode, Required: v.Tag == "!!null"}
+		if x.Required {
+			s.Vars = append(s.Vars, x)
+			return nil
+		}
+		nodes, err := s.list(v, "the variable "+key)
+		if err != nil {
+			return err
+		}
+		for _, e := range nodes {
+			x.Values = append(x.Values, e.Value)
+		}
+		s.Vars = append(s.Vars, x)
+		return nil
+	})
+}
+
+func (s *Suite) checkName(n *yaml.Node) error {
+	if n.Value == out {
+		return s.errorf(n, "no variable can be named %q: that is the suite's folder", out)
+	}
+	if !varName.MatchString(n.Value) {
+		return s.errorf(n, "%q cannot name a variable; small letters, digits, _ and - can, a letter first", n.Value)
+	}
+	return nil
+}
+
+func (s *Suite) parseSteps(n *yaml.Node) error {
+	if n.Kind != yaml.SequenceNode {
+		return s.errorf(n, "steps must be a list")
+	}
+	for _, e := range n.Content {
+		t := template{line: e.Line}
+		err := s.mapping(e, "a step", map[string]func(*yaml.Node) error{
+			"name": func(n *yaml.Node) (err error) { t.name, err = s.scalar(n, "name"); return err },
+			"command": func(n *yaml.Node) (err error) {
+				if n.Kind != yaml.SequenceNode {
+					return s.errorf(n, "command must be a list of arguments, as in [timing, --model, gemma2:9b]")
+				}
+				t.command, err = s.list(n, "command")
+				return err
+			},
+			"needs": func(n *yaml.Node) (err error) { t.needs, err = s.list(n, "needs"); return err },
+			"matrix": func(n *yaml.Node) error {
+				return s.pairs(n, "matrix", func(key string, k, v *yaml.Node) error {
+					if err := s.checkName(k); err != nil {
+						return err
+					}
+					values, err := s.list(v, "the matrix variable "+key)
+					t.matrix = append(t.matrix, dimension{key, values})
+					return err
+				})
+			},
+		})
+		switch {
+		case err != nil:
+			return err
+		case !stepName.MatchString(t.name):
+			return s.errorf(e, "a step needs a name of small letters, digits, _, . and -, and this one has %q", t.name)
+		case len(t.command) == 0:
+			return s.errorf(e, "step %q has no command", t.name)
+		case slices.ContainsFunc(s.steps, func(o template) bool { return o.name == t.name }):
+			return s.errorf(e, "two steps have the name %q", t.name)
+		}
+		s.steps = append(s.steps, t)
+	}
+	return nil
+}
+
+// Plan returns the steps with their arguments, each after the steps it needs and
+// else as they were written. dir is the suite's folder, set has values for its
+// variables; those of a list are separated by commas.
+func (s *Suite) Plan(dir string, set map[string]string) ([]Step, error) {
+	vars, err := s.values(dir, set)
+	if err != nil {
+		return nil, err
+	}
+	p := planner{Suite: s, dir: dir, vars: vars, expanded: map[string][]expansion{}}
+	taken := map[string]string{}
+	for _, t := range s.steps {
+		combos, err := p.combinations(t)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range combos {
+			e := expansion{values: c, name: t.name}
+			for _, d := range t.matrix {
+				e.name += "-" + slug(c[d.name])
+			}
+			if other, ok := taken[e.name]; ok {
+				return nil, p.at(t.line, "the steps %q and %q would share the name %q", other, t.name, e.name)
+			}
+			taken[e.name] = t.name
+			p.expanded[t.name] = append(p.expanded[t.name], e)
+		}
+	}
+	var steps []Step
+	for _, t := range s.steps {
+		for _, e := range p.expanded[t.name] {
+			step, err := p.step(t, e)
+			if err != nil {
+				return nil, err
+			}
+			steps = append(steps, step)
+		}
+	}
+	return p.order(steps)
+}
+
+// values gives every variable its value, in the order of the file: a default may
+// use variables above it.
+func (s *Suite) values(dir string, set map[string]string) (map[string][]string, error) {
+	vars := map[string][]string{out: {dir}}
+	unknown := maps.Clone(set)
+	var missing, known []string
+	for _, v := range s.Vars {
+		known = append(known, v.Name)
+		delete(unknown, v.Name)
+		given, ok := set[v.Name]
+		switch {
+		case ok && v.List:
+			vars[v.Name] = nil
+			if given != "" {
+				vars[v.Name] = strings.Split(given, ",")
+			}
+		case ok:
+			vars[v.Name] = []string{given}
+		case v.Required:
+			missing = append(missing, v.Name)
+			vars[v.Name] = []string{""}
+		default:
+			vars[v.Name] = nil
+			for _, text := range v.Values {
+				value, err := s.expand(v.line, text, vars, nil)
+				if err != nil {
+					return nil, err
+				}
+				vars[v.Name] = append(vars[v.Name], value...)
+			}
+		}
+	}
+	if len(unknown) > 0 {
+		return nil, &UnknownError{slices.Sorted(maps.Keys(unknown)), known}
+	}
+	if len(missing) > 0 {
+		return nil, &MissingError{missing}
+	}
+	return vars, nil
+}
+
+type expansion struct {
+	name   string
+	values map[string]string // of the matrix
+}
+
+type planner struct {
+	*Suite
+	dir      string
+	vars     map[string][]string
+	expanded map[string][]expansion
+}
+
+// combinations returns the values of a step's matrix, the first variable changing
+// slowest; a step without one has a single empty combination.
+func (p *planner) combinations(t template) ([]map[string]string, error) {
+	combos := []map[string]string{{}}
+	for _, d := range t.matrix {
+		var values []string
+		for _, n := range d.values {
+			v, err := p.expand(n.Line, n.Value, p.vars, nil)
+			if err != nil {
+				return nil, err
+			}
+			values = append(values, v...)
+		}
+		if len(values) == 0 {
+			return nil, p.at(t.line, "step %q: the matrix variable %q has no values", t.name, d.name)
+		}
+		var next []map[string]string
+		for _, c := range combos {
+			for _, v := range values {
+				n := maps.Clone(c)
+				n[d.name] = v
+				next = append(next, n)
+			}
+		}
+		combos = next
+	}
+	return combos, nil
+}
+
+// step gives one expansion of a step its arguments and needs.
+func (p *planner) step(t template, e expansion) (Step, error) {
+	step := Step{Name: e.name, Folder: filepath.Join(p.dir, e.name), Where: fmt.Sprintf("%s:%d", p.file, t.line)}
+	vars := maps.Clone(p.vars)
+	for k, v := range e.values {
+		vars[k] = []string{v}
+	}
+	same := func(line int, name string) ([]expansion, error) {
+		all, ok := p.expanded[name]
+		if !ok {
+			return nil, p.at(line, "step %q names the step %q, which the suite does not have", t.name, name)
+		}
+		var found []expansion
+		for _, o := range all {
+			agree := true
+			for k, v := range o.values {
+				mine, shared := e.values[k]
+				agree = agree && (!shared || mine == v)
+			}
+			if agree {
+				found = append(found, o)
+			}
+		}
+		switch {
+		case name == t.name:
+			return nil, p.at(line, "step %q needs itself", t.name)
+		case len(found) == 0:
+			return nil, p.at(line, "step %q: no step %q has the same values of the matrix", e.name, name)
+		}
+		return found, nil
+	}
+	for _, n := range t.needs {
+		found, err := same(n.Line, n.Value)
+		if err != nil {
+			return step, err
+		}
+		for _, o := range found {
+			step.Needs = append(step.Needs, o.name)
+		}
+	}
+	for _, n := range t.command {
+		args, err := p.expand(n.Line, n.Value, vars, func(name string) ([]string, error) {
+			found, err := same(n.Line, name)
+			var folders []string
+			for _, o := range found {
+				folders = append(folders, filepath.Join(p.dir, o.name))
+				step.Uses = append(step.Uses, o.name)
+			}
+			return folders, err
+		})
+		if err != nil {
+			return step, err
+		}
+		step.Command = append(step.Command, args...)
+	}
+	if len(step.Command) == 0 {
+		return step, p.at(t.line, "step %q has no command", t.name)
+	}
+	slices.Sort(step.Uses)
+	step.Uses = slices.Compact(step.Uses)
+	step.Needs = append(step.Needs, step.Uses...)
+	slices.Sort(step.Needs)
+	step.Needs = slices.Compact(step.Needs)
+	return step, nil
+}
+
+// order puts every step behind those that it needs.
+func (p *planner) order(steps []Step) ([]Step, error) {
+	var sorted []Step
+	placed := map[string]bool{}
+	for rest := steps; len(rest) > 0; {
+		i := slices.IndexFunc(rest, func(s Step) bool {
+			return !slices.ContainsFunc(s.Needs, func(n string) bool { return !placed[n] })
+		})
+		if i < 0 {
+			return nil, cycle(rest)
+		}
+		placed[rest[i].Name] = true
+		sorted = append(sorted, rest[i])
+		rest = slices.Delete(slices.Clone(rest), i, i+1)
+	}
+	return sorted, nil
+}
+
+// cycle names the steps that wait for each other, without those that only wait for them.
+func cycle(steps []Step) error {
+	for {
+		needed := map[string]bool{}
+		for _, s := range steps {
+			for _, n := range s.Needs {
+				needed[n] = true
+			}
+		}
+		n := len(steps)
+		if steps = slices.DeleteFunc(slices.Clone(steps), func(s Step) bool { return !needed[s.Name] }); len(steps) == n {
+			break
+		}
+	}
+	var names []string
+	for _, s := range steps {
+		names = append(names, s.Name)
+	}
+	return fmt.Errorf("%s: the steps %s wait for each other", steps[0].Where, strings.Join(names, ", "))
+}
+
+// expand replaces the references in a text. What is nothing but one reference has
+// as many values as that, anything else is one value. Without a function for steps
+// there are none to refer to.
+func (s *Suite) expand(line int, text string, vars map[string][]string, step func(name string) ([]string, error)) ([]string, error) {
+	resolve := func(ref string) ([]string, error) {
+		name, closed := strings.CutSuffix(strings.TrimPrefix(ref, "${"), "}")
+		if !closed {
+			return nil, s.at(line, "%q has no closing brace", text)
+		}
+		if of, ok := strings.CutPrefix(name, "step:"); ok {
+			if step == nil {
+				return nil, s.at(line, "%q: only commands can name steps", text)
+			}
+			return step(of)
+		}
+		values, ok := vars[name]
+		if !ok {
+			return nil, s.at(line, "%q: there is no variable %q here; known are %s", text, name, strings.Join(slices.Sorted(maps.Keys(vars)), ", "))
+		}
+		return values, nil
+	}
+	if m := reference.FindString(text); m != "" && m == text {
+		return resolve(m)
+	}
+	var failed error
+	value := reference.ReplaceAllStringFunc(text, func(ref string) string {
+		values, err := resolve(ref)
+		if err == nil && len(values) != 1 {
+			err = s.at(line, "%q: %s stands for %d values and there is room for one", text, ref, len(values))
+		}
+		if err != nil {
+			failed = cmp.Or(failed, err) // the first
+			return ""
+		}
+		return values[0]
+	})
+	return []string{value}, failed
+}
+
+// slug keeps what is safe in a file name.
+func slug(v string) string {
+	return strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '.', r == '_':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, v), "-.")
+}
+
+func (s *Suite) at(line int, format string, args ...any) error {
+	return &Error{s.file, line, fmt.Sprintf(format, args...)}
+}
+
+func (s *Suite) errorf(n *yaml.Node, format string, args ...any) error {
+	return s.at(n.Line, format, args...)
+}
+
+// pairs visits the keys of a mapping; no key may occur twice.
+func (s *Suite) pairs(n *yaml.Node, what string, visit func(key string, k, v *yaml.Node) error) error {
+	if n.Kind != yaml.MappingNode {
+		return s.errorf(n, "%s must be keys with values", what)
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		if v.Kind == yaml.AliasNode {
+			v = v.Alias
+		}
+		if seen[k.Value] {
+			return s.errorf(k, "%s has the key %q twice", what, k.Value)
+		}
+		seen[k.Value] = true
+		if err := visit(k.Value, k, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mapping reads a mapping whose keys are known.
+func (s *Suite) mapping(n *yaml.Node, what string, keys map[string]func(*yaml.Node) error) error {
+	return s.pairs(n, what, func(key string, k, v *yaml.Node) error {
+		read, ok := keys[key]
+		if !ok {
+			return s.errorf(k, "%s has no key %q; known are %s", what, key, strings.Join(slices.Sorted(maps.Keys(keys)), ", "))
+		}
+		return read(v)
+	})
+}
+
+func (s *Suite) scalar(n *yaml.Node, what string) (string, error) {
+	if n.Kind != yaml.ScalarNode {
+		return "", s.errorf(n, "%s must be one value", what)
+	}
+	return n.Value, nil
+}
+
+// list reads a list of values, or one value as a list of one.
+func (s *Suite) list(n *yaml.Node, what string) ([]*yaml.Node, error) {
+	if n.Kind == yaml.ScalarNode {
+		return []*yaml.Node{n}, nil
+	}
+	if n.Kind != yaml.SequenceNode {
+		return nil, s.errorf(n, "%s must be a value or a list of values", what)
+	}
+	nodes := slices.Clone(n.Content)
+	for i, e := range nodes {
+		if e.Kind == yaml.AliasNode {
+			nodes[i] = e.Alias
+		}
+		if nodes[i].Kind != yaml.ScalarNode {
+			return nil, s.errorf(e, "%s must be a list of plain values", what)
+		}
+	}
+	return nodes, nil
+}
