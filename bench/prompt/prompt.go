@@ -59,7 +59,7 @@ func Load(dir string) (*Set, error) {
 	// Not Glob: the folder's own name may hold one of its special characters.
 	entries, err = os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("list prompt folder: %w", err)
+		return nil, fmt.Errorf("list prompt folder: %w; `ccmed data prompts DIR` writes one to start from", err)
 	}
 	var files []string
 	for _, e := range entries {

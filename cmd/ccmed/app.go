@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -81,7 +82,7 @@ Start with: ccmed doctor`,
 		Version:       version(),
 	}
 	root.SetVersionTemplate("ccmed {{.Version}}\n")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{plainFlagError(err)} })
 	f := root.PersistentFlags()
 	f.BoolVar(&a.quiet, "quiet", false, "no progress on standard error")
 	f.BoolVar(&a.noColor, "no-color", false, "no colour, even on a terminal")
@@ -96,6 +97,21 @@ Start with: ccmed doctor`,
 	root.InitDefaultHelpCmd()
 	wrapArgs(root)
 	return root
+}
+
+var parsing = regexp.MustCompile(`: strconv\.Parse(\w+): parsing ".*": (invalid syntax|value out of range)$`)
+
+// plainFlagError says what a flag takes, without the name of a Go function.
+func plainFlagError(err error) error {
+	m := parsing.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err
+	}
+	takes := map[string]string{"Int": "a whole number", "Uint": "a whole number, not negative", "Float": "a number", "Bool": "true or false"}[m[1]]
+	if m[2] == "value out of range" {
+		takes += " of a smaller size"
+	}
+	return fmt.Errorf("%s; it takes %s", strings.TrimSuffix(err.Error(), m[0]), takes)
 }
 
 // wrapArgs makes wrong arguments of any command a usage error.

@@ -88,7 +88,7 @@ tables: {"summary":{...},"per_sid":[{"sid","pred_turn","gt_turn","auc","w1","jud
 func (a *app) scorePath(ctx context.Context, path string, m *mediateFlags, format, condition string) error {
 	st, err := os.Stat(path)
 	if err != nil {
-		return fmt.Errorf("score: %w", err)
+		return fmt.Errorf("score: %w; name a run folder, a folder of records, or a file of predictions (ccmed help score shows them)", err)
 	}
 	show := showRun(a.tables)
 	if format == "reference" {
