@@ -2,6 +2,7 @@ package mediation
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -170,8 +171,39 @@ func differenceSection(m Metrics) report.Section {
 		t.Rows = append(t.Rows, []report.Cell{report.Text(d.A + " − " + d.B), report.Text(d.Metric), report.Text(interval(d.Value)), report.Int(d.Value.N),
 			report.Text(report.PValue(d.P)), report.Text(report.PValue(d.PHolm)), report.Text(mark)})
 	}
-	return report.Section{Title: "Paired differences", Tables: []report.Table{t},
+	return report.Section{Title: "Paired differences", Tables: []report.Table{t}, Figures: []report.Figure{differenceFigure(m)},
 		Notes: []string{fmt.Sprintf("one family of %d, Holm-corrected; ~ means no significant difference at %.2f", len(m.Differences), Alpha)}}
+}
+
+// differenceFigure shows the paired differences with their intervals.
+func differenceFigure(m Metrics) report.Figure {
+	p := &report.Points{X: report.Axis{Name: "difference"}, References: []report.Reference{{Name: "no difference", Value: 0}}}
+	series := map[string]*report.Series{}
+	var order []string
+	for _, d := range m.Differences {
+		group := d.A + " − " + d.B
+		if !slices.Contains(p.Groups, group) {
+			p.Groups = append(p.Groups, group)
+		}
+		if series[d.Metric] == nil {
+			series[d.Metric] = &report.Series{Name: d.Metric}
+			order = append(order, d.Metric)
+		}
+	}
+	for _, metric := range order {
+		s := series[metric]
+		for _, group := range p.Groups {
+			y, lo, hi := math.NaN(), math.NaN(), math.NaN()
+			for _, d := range m.Differences {
+				if d.Metric == metric && d.A+" − "+d.B == group {
+					y, lo, hi = d.Value.Value, d.Value.Lo, d.Value.Hi
+				}
+			}
+			s.Y, s.Lo, s.Hi = append(s.Y, y), append(s.Lo, lo), append(s.Hi, hi)
+		}
+		p.Series = append(p.Series, *s)
+	}
+	return report.Figure{Title: "Paired differences with 95 % intervals", Points: p, Description: "Each mark is a mean difference of two conditions over the same dialogues."}
 }
 
 func stageSection(m Metrics) report.Section {

@@ -44,6 +44,8 @@ type Metrics struct {
 	V *Association `json:"v,omitempty"`
 	// AUROC compares, within a dialogue, the conflict turn with the turns before.
 	AUROC *Separation `json:"auroc,omitempty"`
+	// Aligned is the mean curve around the conflict turn.
+	Aligned []Aligned `json:"aligned,omitempty"`
 	// DegenerateAnswer names the answer that more than 90 % share, if any.
 	DegenerateAnswer string   `json:"degenerate,omitempty"`
 	Contexts         int      `json:"contexts"`
@@ -167,7 +169,7 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 		if turn == 0 {
 			m.DegenerateAnswer = fmt.Sprintf("no turn in %d of %d", m.Predicted[0], m.Scored)
 		}
-		m.Notes = append(m.Notes, Degenerate+" ("+m.DegenerateAnswer+"): no interval, V or AUROC is computed from it")
+		m.Notes = append(m.Notes, Degenerate+" ("+m.DegenerateAnswer+"): no interval, V, curve or AUROC is computed from it")
 		return m, nil
 	}
 	acc, err := boot.Mean(hits, hitGroups)
@@ -190,6 +192,9 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 		m.V = &Association{v.Raw, v.Corrected, p}
 	} else {
 		m.Notes = append(m.Notes, "V is undefined: predictions or gold turns are constant")
+	}
+	if m.Aligned, err = aligned(ds, boot); err != nil {
+		return m, err
 	}
 	if m.AUROC, err = separation(ds, boot); err != nil {
 		return m, err

@@ -90,6 +90,30 @@ func TestAPerfectPredictor(t *testing.T) {
 }
 
 // V is association, not accuracy.
+// The curve of a perfect predictor rises at the conflict and nowhere else.
+func TestCurveAroundTheConflict(t *testing.T) {
+	m := scored(t, predictions(t, 60, perfect))
+	if len(m.Aligned) == 0 {
+		t.Fatal("no curve")
+	}
+	for _, a := range m.Aligned {
+		want := 0.1
+		if a.Offset == 0 {
+			want = 0.9
+		}
+		if math.Abs(a.Value-want) > 1e-9 || a.N < 5 {
+			t.Errorf("%+d turns from the conflict: %.3f of %d dialogues, want %.1f of at least 5", a.Offset, a.Value, a.N, want)
+		}
+	}
+	for _, s := range Sections("m", m, nil) {
+		for _, f := range s.Figures {
+			if err := f.Check(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 func TestAlwaysOneLate(t *testing.T) {
 	m := scored(t, predictions(t, 30, func(_, gold int) int { return gold + 1 }))
 	if m.Correct != 0 || m.TurnAcc.Value != 0 || math.Abs(m.V.Raw-1) > 1e-9 || m.SignedError.Value != 1 || m.WithinOne != 30 {

@@ -45,7 +45,11 @@ func Sections(model string, m Metrics, baselines []BaselineResult) []report.Sect
 		return []report.Section{main}
 	}
 	main.Tables = append(main.Tables, facts(m))
-	return []report.Section{main, {Title: "Predicted against gold turn", Tables: []report.Table{confusion(m)}}, {Title: "Accuracy by turn and stage", Tables: []report.Table{rates(m)}}}
+	main.Figures = append(main.Figures, accuracyFigure(model, m, baselines))
+	if f, ok := curveFigure(m); ok {
+		main.Figures = append(main.Figures, f)
+	}
+	return []report.Section{main, {Title: "Predicted against gold turn", Tables: []report.Table{confusion(m)}, Figures: []report.Figure{heatFigure(m)}}, {Title: "Accuracy by turn and stage", Tables: []report.Table{rates(m)}}}
 }
 
 func facts(m Metrics) report.Table {
