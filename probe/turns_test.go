@@ -1,14 +1,21 @@
 package probe_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/ccmed/ccmed/bench/dialogue"
+	"github.com/ccmed/ccmed/bench/dmis"
+	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/probe"
@@ -226,5 +233,180 @@ func TestTurnStatesThatAreNoNumbers(t *testing.T) {
 	x := turnExtraction(t, &reader{fail: errors.New("no memory")})
 	if _, err := extractTurns(t, x, filepath.Join(t.TempDir(), "other"), "", dialogue.Sample()[:1]); err == nil {
 		t.Error("a failure of the model must fail the item")
+	}
+}
+
+// reading is a model whose block.1 holds, at the end of a turn, which of the
+// markers the turn itself has, and whose other layers hold nothing.
+type reading struct{ reader }
+
+func (*reading) Width() int { return 6 }
+
+var markers = []string{"there is nothing to it", "our way is right", "we are all the same"}
+
+func (r *reading) States(_ context.Context, seqs []infer.Sequence, layers []string, row func(seq, pos, layer int, x []float32) error) error {
+	for i, s := range seqs {
+		for _, at := range s.At {
+			read := strings.Split(strings.TrimSuffix(text(s.Tokens[:at+1]), "\n"), "\n")
+			for l, name := range layers {
+				h := fnv.New64a()
+				h.Write([]byte(strings.Join(read, name)))
+				rng := rand.New(rand.NewPCG(h.Sum64(), uint64(l)))
+				x := make([]float32, r.Width())
+				for j := range x {
+					x[j] = float32(rng.NormFloat64())
+				}
+				for k, m := range markers {
+					if name == "block.1" && strings.Contains(read[len(read)-1], m) {
+						x[k] += 12
+					}
+				}
+				if err := row(i, at, l, x); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// marked returns dialogues whose conflict turns have the marker of their stage,
+// and whose later own turns that of their label.
+func marked(t *testing.T) []dialogue.Dialogue {
+	t.Helper()
+	var out bytes.Buffer
+	for _, d := range many(t, 0, 5) {
+		dir := t.TempDir()
+		if err := dialogue.Write(dir, []dialogue.Dialogue{d}); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(filepath.Join(dir, d.Key()+".json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, turn := range ownLines(d) {
+			stage, err := dmis.ParseStage(turn.Label)
+			if turn.T == d.ConflictTurn {
+				stage = d.Stage
+			}
+			if err != nil || !stage.Ethnocentric() {
+				continue
+			}
+			old, err := json.Marshal(turn.Message)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b = bytes.ReplaceAll(b, bytes.Trim(old, `"`), []byte(fmt.Sprintf("turn %d: %s. Go on", turn.T, markers[stage])))
+		}
+		var one bytes.Buffer
+		if err := json.Compact(&one, b); err != nil {
+			t.Fatal(err)
+		}
+		out.Write(append(one.Bytes(), '\n'))
+	}
+	path := filepath.Join(t.TempDir(), "all.jsonl")
+	if err := os.WriteFile(path, out.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ds, _, err := dialogue.Read(t.Context(), path, dialogue.ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ds
+}
+
+func ownLines(d dialogue.Dialogue) []dialogue.Turn {
+	var out []dialogue.Turn
+	for _, turn := range d.Unmediated()[d.ConflictTurn-1:] {
+		if turn.Agent == d.ConflictAgent {
+			out = append(out, turn)
+		}
+	}
+	return out
+}
+
+// TestFindTurns goes the whole way from dialogues to sentences: a layer that reads
+// markers transfers to later turns, follows swaps, and is blind to masked turns.
+func TestFindTurns(t *testing.T) {
+	x := turnExtraction(t, &reading{}, probe.EditMask, probe.EditStrip, probe.EditSwap)
+	dir, err := extractTurns(t, x, filepath.Join(t.TempDir(), "run"), "", marked(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := probe.FindTurns(t.Context(), dir, probe.FindOptions{Design: probe.Design{Folds: 3, Seeds: []uint64{1, 2}, CPath: []float64{1e-2}, Inner: 1}, Resampling: probe.Resampling{Resamples: 200}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.N != 60 || f.Left != 0 || f.At != "block.1" || f.Unscripted == nil || f.Swap == nil || len(f.Edits) != 2 {
+		t.Fatalf("findings %+v", f)
+	}
+	at := 1 // embed, block.1, final_norm
+	for what, got := range map[string]float64{"scripted": f.Scripted[at].Value, "transfer": f.Unscripted.Balanced[at].Value, "swaps that are followed": f.Swap.Follow[at].Value} {
+		if got < 0.95 {
+			t.Errorf("%s is %.3f, want it near 1", what, got)
+		}
+	}
+	for _, e := range f.Edits {
+		if e.Applied[at].Value > 0.6 || e.Retrained[at].Value > 0.6 {
+			t.Errorf("%s: accuracies %.3f and %.3f without markers, want them near chance", e.Edit, e.Applied[at].Value, e.Retrained[at].Value)
+		}
+	}
+	if got := f.Unscripted.Balanced[0].Value; got > 0.65 {
+		t.Errorf("a layer that holds nothing transfers with %.3f", got)
+	}
+	outside := 0
+	for _, d := range dialogue.Sample() {
+		for _, turn := range ownLines(d)[1:] {
+			if s, err := dmis.ParseStage(turn.Label); err == nil && !s.Ethnocentric() {
+				outside += 5
+			}
+		}
+	}
+	got := 0
+	for _, n := range f.Unscripted.Outside {
+		got += n
+	}
+	if got != outside {
+		t.Errorf("%d turns of other stages are left out, want %d", got, outside)
+	}
+	var terminal, page, table bytes.Buffer
+	sections := probe.TurnSections("bytes", f)
+	for _, s := range sections {
+		for _, fig := range s.Figures {
+			if err := fig.Check(); err != nil {
+				t.Errorf("%s: %v", s.Title, err)
+			}
+		}
+	}
+	if err := report.Write(&terminal, report.Terminal, sections, report.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := report.Write(&page, report.HTML, sections, report.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"From scripted turns to unscripted ones", "Marker swap", "marker phrases masked"} {
+		if !strings.Contains(terminal.String(), want) {
+			t.Errorf("the report does not say %q", want)
+		}
+	}
+	if err := probe.WriteTurnsCSV(&table, f); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(table.String(), "\n"); got != 1+3*(1+3+1+3+1+2*2)+1+2+3+2*2 {
+		t.Errorf("%d lines of CSV", got)
+	}
+	if _, err := probe.FindTurns(t.Context(), dir, probe.FindOptions{Layers: []string{"block.9"}}); err == nil || !strings.Contains(err.Error(), "block.9") {
+		t.Errorf("a layer that is not there: error %v", err)
+	}
+	if _, err := probe.FindTurns(t.Context(), dir, probe.FindOptions{Grouping: probe.GroupCountry}); err == nil {
+		t.Error("folds by country are accepted")
+	}
+	data, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again probe.TurnFindings
+	if err := json.Unmarshal(data, &again); err != nil || again.Schema != probe.TurnFindingsSchema {
+		t.Errorf("read back: schema %d, %v", again.Schema, err)
 	}
 }
