@@ -46,25 +46,23 @@ func aligned(ds []Decision, boot stats.Bootstrap) ([]Aligned, error) {
 
 // accuracyFigure shows the model's accuracy beside the baselines'.
 func accuracyFigure(model string, m Metrics, baselines []BaselineResult) report.Figure {
-	own := report.Series{Name: model}
-	others := report.Series{Name: "baselines"}
+	s := report.Series{Name: "TurnAcc"}
 	p := &report.Points{X: report.Axis{Name: "TurnAcc", Max: 1}}
-	add := func(group string, value, other, lo, hi float64) {
+	add := func(group string, value, lo, hi float64) {
 		p.Groups = append(p.Groups, group)
-		own.Y, own.Lo, own.Hi = append(own.Y, value), append(own.Lo, lo), append(own.Hi, hi)
-		others.Y = append(others.Y, other)
+		s.Y, s.Lo, s.Hi = append(s.Y, value), append(s.Lo, lo), append(s.Hi, hi)
 	}
 	if m.TurnAcc != nil {
-		add(model, m.TurnAcc.Value, math.NaN(), m.TurnAcc.Lo, m.TurnAcc.Hi)
+		add(model, m.TurnAcc.Value, m.TurnAcc.Lo, m.TurnAcc.Hi)
 	} else {
-		add(model, float64(m.Correct)/float64(m.Scored), math.NaN(), math.NaN(), math.NaN())
+		add(model, float64(m.Correct)/float64(m.Scored), math.NaN(), math.NaN())
 	}
 	for _, b := range baselines {
-		add(b.Name, math.NaN(), b.Accuracy, math.NaN(), math.NaN())
+		add(b.Name, b.Accuracy, math.NaN(), math.NaN())
 	}
-	p.Series = []report.Series{own, others}
+	p.Series = []report.Series{s}
 	return report.Figure{Title: "Turn accuracy beside the baselines", Points: p,
-		Description: "Share of dialogues in which the conflict's turn was predicted, by the model and by each baseline."}
+		Description: "Share of dialogues in which the conflict's turn was predicted, by the model first and then by each baseline."}
 }
 
 // heatFigure shows which turn was predicted for which gold turn.

@@ -236,40 +236,26 @@ func (a *app) probeReport(path, format, out string) error {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(dir.Path(), probe.FindingsFile)
-	if !exists(file) {
-		return fmt.Errorf("%s has no findings yet; make them with `ccmed probe train %s`", path, path)
-	}
-	var f probe.Findings
-	if err := readJSON(file, &f); err != nil {
-		return err
-	}
-	if f.Schema != probe.FindingsSchema {
-		return fmt.Errorf("%s was written by another version (schema %d, this one reads %d); run `ccmed probe train %s` again", file, f.Schema, probe.FindingsSchema, path)
-	}
-	hash, err := dir.SamplesHash()
+	f, err := readFindings(dir)
 	if err != nil {
 		return err
-	}
-	if hash != f.Samples {
-		return fmt.Errorf("%s was made from other samples than %s holds; run `ccmed probe train %s` again", file, path, path)
 	}
 	model := modelNames(dir.Manifest().Identity)
 	return a.writeOut(out, func(w io.Writer) error {
 		switch format {
 		case "table":
 			if out == "" {
-				return a.print(probe.Sections(model, &f))
+				return a.print(probe.Sections(model, f))
 			}
-			return report.Write(w, report.Terminal, probe.Sections(model, &f), report.Options{})
+			return report.Write(w, report.Terminal, probe.Sections(model, f), report.Options{})
 		case "markdown":
-			return report.Write(w, report.Markdown, probe.Sections(model, &f), report.Options{})
+			return report.Write(w, report.Markdown, probe.Sections(model, f), report.Options{})
 		case "html":
-			return report.Write(w, report.HTML, probe.Sections(model, &f), report.Options{Title: "Probes: " + model})
+			return report.Write(w, report.HTML, probe.Sections(model, f), report.Options{Title: "Probes: " + model})
 		case "json":
 			return encodeTo(w, f)
 		case "csv":
-			return probe.WriteCSV(w, &f)
+			return probe.WriteCSV(w, f)
 		}
 		return usagef("unknown --format %q; known are table, markdown, html, json and csv", format)
 	})
@@ -292,4 +278,28 @@ func (a *app) writeOut(path string, write func(io.Writer) error) error {
 	}
 	a.note("%s written", path)
 	return nil
+}
+
+// readFindings reads a store's findings and checks that they are of its samples.
+func readFindings(dir *run.Dir) (*probe.Findings, error) {
+	file := filepath.Join(dir.Path(), probe.FindingsFile)
+	again := "run `ccmed probe train " + dir.Path() + "` again"
+	if !exists(file) {
+		return nil, fmt.Errorf("%s has no findings yet; make them with `ccmed probe train %s`", dir.Path(), dir.Path())
+	}
+	f := &probe.Findings{}
+	if err := readJSON(file, f); err != nil {
+		return nil, err
+	}
+	if f.Schema != probe.FindingsSchema {
+		return nil, fmt.Errorf("%s was written by another version (schema %d, this one reads %d); %s", file, f.Schema, probe.FindingsSchema, again)
+	}
+	hash, err := dir.SamplesHash()
+	if err != nil {
+		return nil, err
+	}
+	if hash != f.Samples {
+		return nil, fmt.Errorf("%s was made from other samples than %s holds; %s", file, dir.Path(), again)
+	}
+	return f, nil
 }

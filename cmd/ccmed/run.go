@@ -219,18 +219,7 @@ func (a *app) scoreRun(ctx context.Context, path string, s scoreFlags, print fun
 	if s.seed == 0 {
 		s.seed = id.Seed
 	}
-	var result any
-	var sections []report.Section
-	switch id.Task {
-	case "timing":
-		result, sections, err = a.scoreTiming(ctx, dir, s)
-	case "mediation":
-		result, sections, err = a.scoreMediation(ctx, dir, s)
-	case "extract":
-		result, sections, err = a.scoreExtraction(ctx, dir)
-	default:
-		err = fmt.Errorf("%s is a %s run; this version scores timing and mediation", path, id.Task)
-	}
+	result, sections, err := a.found(ctx, dir, s)
 	if err != nil {
 		return err
 	}
@@ -258,6 +247,20 @@ func (a *app) scoreRun(ctx context.Context, path string, s scoreFlags, print fun
 		a.note("%s", filepath.Join(dir.Path(), "metrics.json"))
 	}
 	return nil
+}
+
+// found computes a run's metrics, as data and as sections.
+func (a *app) found(ctx context.Context, dir *run.Dir, s scoreFlags) (any, []report.Section, error) {
+	switch task := dir.Manifest().Identity.Task; task {
+	case "timing":
+		return a.scoreTiming(ctx, dir, s)
+	case "mediation":
+		return a.scoreMediation(ctx, dir, s)
+	case "extract":
+		return a.scoreExtraction(ctx, dir)
+	default:
+		return nil, nil, fmt.Errorf("%s is a %s run; this version scores timing, mediation and extraction", dir.Path(), task)
+	}
 }
 
 // totals adds up what all sessions of a run cost, from its samples.

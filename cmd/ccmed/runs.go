@@ -110,6 +110,18 @@ func (a *app) showRun(ctx context.Context, path string) error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(m)
 	}
+	if err := a.print([]report.Section{{Title: path, Tables: []report.Table{manifestTable(m)}}}); err != nil {
+		return err
+	}
+	if m.Status == run.StatusDone {
+		return a.scoreRun(ctx, path, scoreFlags{dry: true}, a.print)
+	}
+	a.note("not finished; go on with: ccmed runs resume %s", path)
+	return nil
+}
+
+// manifestTable says what was run.
+func manifestTable(m run.Manifest) report.Table {
 	t := report.Table{Columns: []report.Column{{Name: "fact"}, {Name: "value"}}}
 	row := func(k, v string) { t.Rows = append(t.Rows, []report.Cell{report.Text(k), report.Text(v)}) }
 	row("status", m.Status)
@@ -126,14 +138,7 @@ func (a *app) showRun(ctx context.Context, path string) error {
 	if len(m.Sessions) > 0 {
 		row("command", "ccmed "+strings.Join(m.Sessions[0].Command, " "))
 	}
-	if err := a.print([]report.Section{{Title: path, Tables: []report.Table{t}}}); err != nil {
-		return err
-	}
-	if m.Status == run.StatusDone {
-		return a.scoreRun(ctx, path, scoreFlags{dry: true}, a.print)
-	}
-	a.note("not finished; go on with: ccmed runs resume %s", path)
-	return nil
+	return t
 }
 
 // resume runs the command line that started the run again, on its folder.

@@ -156,11 +156,7 @@ func (a *app) scoreTiming(ctx context.Context, dir *run.Dir, s scoreFlags) (any,
 		return nil, nil, fmt.Errorf("compute the baselines: %w", err)
 	}
 	sections := timing.Sections(modelNames(dir.Manifest().Identity), m, bs)
-	result := struct {
-		timing.Metrics
-		Baselines  []timing.BaselineResult `json:"baselines"`
-		Thresholds []thresholdResult       `json:"thresholds,omitempty"`
-	}{Metrics: m, Baselines: bs}
+	result := timingFound{Metrics: m, Baselines: bs}
 	if m.Mode == timing.DualHead {
 		if result.Thresholds, err = thresholds(dir.Manifest().Identity, samples, timing.ScoreOptions{Seed: uint64(s.seed)}); err != nil {
 			return nil, nil, err
@@ -168,6 +164,13 @@ func (a *app) scoreTiming(ctx context.Context, dir *run.Dir, s scoreFlags) (any,
 		sections = append(sections, thresholdSection(result.Thresholds))
 	}
 	return result, sections, nil
+}
+
+// timingFound is what scoring a timing run gives.
+type timingFound struct {
+	timing.Metrics
+	Baselines  []timing.BaselineResult `json:"baselines"`
+	Thresholds []thresholdResult       `json:"thresholds,omitempty"`
 }
 
 // baselineData finds the dialogues of a run again, and training records beside
