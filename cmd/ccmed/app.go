@@ -90,7 +90,7 @@ Start with: ccmed doctor`,
 	f.StringVar(&a.configFile, "config", "", "settings file (default ccmed.yaml in the working folder, when there)")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.configure(cmd) }
 	root.AddCommand(a.doctorCmd(), a.engineCmd(), a.dataCmd(), a.timingCmd(), a.mediateCmd(), a.scoreCmd(),
-		a.metricsCmd(), a.probeCmd(), a.sftCmd(), a.runsCmd(), a.compareCmd(), a.engineCheckCmd())
+		a.metricsCmd(), a.suiteCmd(), a.probeCmd(), a.sftCmd(), a.runsCmd(), a.compareCmd(), a.engineCheckCmd())
 	root.AddCommand(topic("exit-codes", "What the exit codes mean", exitCodesHelp),
 		topic("environment", "Environment variables and ccmed.yaml", environmentHelp),
 		topic("methods", "What is measured, with formulas", methodsHelp))
