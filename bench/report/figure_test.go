@@ -151,6 +151,30 @@ func TestLinesAreWhereTheirValuesAre(t *testing.T) {
 	}
 }
 
+// TestLongReferencesKeepTheirValue: the name is cut, the number stays and does not
+// run out of the drawing.
+func TestLongReferencesKeepTheirValue(t *testing.T) {
+	f := report.Figure{Lines: &report.Lines{Categories: []string{"a", "b"}, Series: []report.Series{{Name: "s", Y: []float64{0, 1}}},
+		References: []report.Reference{{Name: "bag of words, trained on the training split alone", Value: 0.969}, {Name: "another that is about as long", Value: 0.968}}}}
+	var labels []element
+	for _, e := range svg(t, f).of("tick") {
+		if strings.Contains(e.Text, "0.96") {
+			labels = append(labels, e)
+		}
+	}
+	if len(labels) != 2 || !strings.HasSuffix(labels[0].Text, "… 0.969") || !strings.HasSuffix(labels[1].Text, "… 0.968") {
+		t.Fatalf("labels %q", texts(labels))
+	}
+	if gap := float(t, labels[1].attr("y")) - float(t, labels[0].attr("y")); gap < 13 {
+		t.Errorf("two labels are %v apart and cover each other", gap)
+	}
+	for _, l := range labels {
+		if end := float(t, l.attr("x")) + 7*float64(len([]rune(l.Text))); end > 640 {
+			t.Errorf("%q ends at %v", l.Text, end)
+		}
+	}
+}
+
 func TestEffectsHaveTheirZeroAndErrorBars(t *testing.T) {
 	e := svg(t, effects)
 	if n := len(e.of("error")); n != 2 {
@@ -356,4 +380,17 @@ func FuzzFigure(f *testing.F) {
 			}
 		}
 	})
+}
+
+func ExampleTable_CSV() {
+	f := report.Figure{Title: "Accuracy by layer", Lines: &report.Lines{
+		X: report.Axis{Name: "layer"}, Y: report.Axis{Name: "accuracy"}, Categories: []string{"block.1", "block.2"},
+		Series:     []report.Series{{Name: "D", Y: []float64{0.6, 0.9}, Lo: []float64{0.5, 0.8}, Hi: []float64{0.7, 0.95}}},
+		References: []report.Reference{{Name: "chance", Value: 0.5}}}}
+	fmt.Print(f.Table().CSV())
+	// Output:
+	// series,layer,accuracy,lower,upper
+	// D,block.1,0.6,0.5,0.7
+	// D,block.2,0.9,0.8,0.95
+	// chance,,0.5,,
 }

@@ -121,7 +121,7 @@ func (d *drawing) lines(l *Lines) {
 	left := 8 + textWidth(longest(y.labels))
 	right := 14.
 	for _, r := range l.References {
-		right = max(right, min(8+textWidth(referenceLabel(r)), 170))
+		right = max(right, 12+textWidth(shortLabel(r)))
 	}
 	d.axisName(l.Y.Name)
 	top, bottom := d.Height+8, d.Height+8+plotHeight
@@ -219,7 +219,7 @@ func (d *drawing) references(rs []Reference, x, y scale) {
 		at[i] = min(at[i], limit)
 		d.path("reference", segment(x.from, y.at(rs[i].Value), x.to, y.at(rs[i].Value)), "")
 		d.path("leader", segment(x.to, y.at(rs[i].Value), x.to+6, at[i]-4), "")
-		d.text("tick", x.to+8, at[i], "", Shorten(referenceLabel(rs[i]), 23))
+		d.text("tick", x.to+8, at[i], "", shortLabel(rs[i]))
 	}
 }
 
@@ -588,6 +588,13 @@ func shown(s Series, i int) string {
 }
 
 func referenceLabel(r Reference) string { return r.Name + " " + number(r.Value).text }
+
+// shortLabel fits beside a figure: a long name is cut, its value is not.
+func shortLabel(r Reference) string {
+	const most = 28
+	value := number(r.Value).text
+	return Shorten(r.Name, most-1-len(value)) + " " + value
+}
 
 func textWidth(s string) float64 { return textColumn * float64(twwidth.Width(s)) }
 

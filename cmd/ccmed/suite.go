@@ -168,6 +168,7 @@ func (a *app) listSuites() error {
 // suiteStep is a planned step and the command it calls.
 type suiteStep struct {
 	suite.Step
+	position string
 	makesRun bool // the command makes a run, in the folder that --out names
 }
 
@@ -295,7 +296,7 @@ func (a *app) runSuite(ctx context.Context, name string, vars map[string]string,
 			left++
 			continue
 		}
-		a.note("step %d of %d, %s: %s", i+1, len(steps), s.Name, commandLine(s.args()))
+		s.position = fmt.Sprintf("step %d of %d", i+1, len(steps))
 		start := a.now()
 		*o, err = a.runStep(ctx, s)
 		o.took = a.now().Sub(start)
@@ -453,6 +454,7 @@ func (a *app) runPlainStep(ctx context.Context, s suiteStep) (outcome, error) {
 // it prints is kept beside the step's folder, and shown unless the suite itself
 // prints JSON.
 func (a *app) call(ctx context.Context, s suiteStep, args []string) (err error) {
+	a.note("%s, %s: %s", s.position, s.Name, commandLine(args))
 	file, err := os.Create(s.Folder + textFile)
 	if err != nil {
 		return fmt.Errorf("keep what the step prints: %w", err)
