@@ -162,10 +162,10 @@ func TestLongReferencesKeepTheirValue(t *testing.T) {
 			labels = append(labels, e)
 		}
 	}
-	if len(labels) != 2 || !strings.HasSuffix(labels[0].Text, "… 0.969") || !strings.HasSuffix(labels[1].Text, "… 0.968") {
+	if len(labels) != 2 || !strings.HasSuffix(labels[0].Text, "… 0.968") || !strings.HasSuffix(labels[1].Text, "… 0.969") {
 		t.Fatalf("labels %q", texts(labels))
 	}
-	if gap := float(t, labels[1].attr("y")) - float(t, labels[0].attr("y")); gap < 13 {
+	if gap := float(t, labels[0].attr("y")) - float(t, labels[1].attr("y")); gap < 13 {
 		t.Errorf("two labels are %v apart and cover each other", gap)
 	}
 	for _, l := range labels {
