@@ -69,6 +69,8 @@ type Export struct {
 	PosWeight float64 `json:"pos_weight"`
 	// Turns counts the training records by gold turn.
 	Turns map[int]int `json:"gold_turns"`
+	// Longest is the length of the longest sequence that is trained on, in bytes.
+	Longest int `json:"longest_bytes"`
 
 	Hashes map[string]string `json:"hashes"`      // SHA-256 by file name, in hexadecimal
 	Data   string            `json:"data_sha256"` // dialogue.Hash of what was read
@@ -150,6 +152,9 @@ func WriteExport(ctx context.Context, dir string, ds []dialogue.Dialogue, o Expo
 			records[file] = append(records[file], r)
 		}
 		x.Counts[strings.TrimSuffix(file, ".jsonl")] = len(part)
+	}
+	for _, r := range slices.Concat(records[TrainFile], records[ValidFile]) {
+		x.Longest = max(x.Longest, len(r.Text))
 	}
 	for _, r := range records[TrainFile] {
 		x.Positives++
@@ -375,6 +380,16 @@ func ReadExport(dir string) (*Export, error) {
 		}
 	}
 	return x, nil
+}
+
+// LongestTokens is about how many tokens the longest sequence has: counted where
+// the export has counts, else a token for three bytes, which is above what
+// tokenizers of today take on prose.
+func (x *Export) LongestTokens() int {
+	if x.Tokens != nil {
+		return max(x.Tokens.Files[TrainFile].Max, x.Tokens.Files[ValidFile].Max)
+	}
+	return (x.Longest + 2) / 3
 }
 
 // Digest identifies the export by the content of its files.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/sft"
 )
 
 // app is the one place that touches the process: streams, environment, clock.
@@ -56,6 +57,11 @@ func (a *app) explain(cmd *cobra.Command, err error) {
 		fmt.Fprintf(a.stderr, "interrupted; go on with: ccmed runs resume %s\n", interrupted.Path)
 		return
 	}
+	var training *sft.InterruptedError
+	if errors.As(err, &training) {
+		fmt.Fprintf(a.stderr, "interrupted; go on with: ccmed sft train --out %s --resume\n", training.Dir)
+		return
+	}
 	if errors.Is(err, context.Canceled) {
 		fmt.Fprintln(a.stderr, "interrupted")
 		return
@@ -90,7 +96,7 @@ Start with: ccmed doctor`,
 	f.StringVar(&a.configFile, "config", "", "settings file (default ccmed.yaml in the working folder, when there)")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.configure(cmd) }
 	root.AddCommand(a.doctorCmd(), a.engineCmd(), a.dataCmd(), a.timingCmd(), a.mediateCmd(), a.scoreCmd(),
-		a.metricsCmd(), a.suiteCmd(), a.probeCmd(), a.sftCmd(), a.runsCmd(), a.compareCmd(), a.engineCheckCmd())
+		a.metricsCmd(), a.suiteCmd(), a.probeCmd(), a.sftCmd(), a.runsCmd(), a.compareCmd(), a.reportCmd(), a.engineCheckCmd())
 	root.AddCommand(topic("exit-codes", "What the exit codes mean", exitCodesHelp),
 		topic("environment", "Environment variables and ccmed.yaml", environmentHelp),
 		topic("methods", "What is measured, with formulas", methodsHelp))

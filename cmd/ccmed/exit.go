@@ -7,6 +7,7 @@ import (
 
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/sft"
 )
 
 // Exit codes, the same for every command. `ccmed help exit-codes` prints them.
@@ -52,13 +53,14 @@ func exitCode(err error) int {
 	var missing *infer.MissingError
 	var failures *run.FailuresError
 	var interrupted *run.InterruptedError
+	var training *sft.InterruptedError
 	var partial *partialError
 	switch {
 	case err == nil:
 		return exitDone
 	case errors.As(err, &usage):
 		return exitUsage
-	case errors.As(err, &interrupted), errors.Is(err, context.Canceled):
+	case errors.As(err, &interrupted), errors.As(err, &training), errors.Is(err, context.Canceled):
 		return exitInterrupted
 	case errors.As(err, &missing):
 		return exitMissing

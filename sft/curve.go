@@ -1,0 +1,123 @@
+package sft
+
+import (
+	"bufio"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/google/renameio/v2"
+)
+
+// Point is one step of a training, with the validation after it where there was
+// one.
+type Point struct {
+	Step  int
+	Train *Event // nil where the step was told by its validation only
+	Valid *Event
+}
+
+// ReadCurve reads the losses of a training run in the order of steps. A step that
+// was done again after a checkpoint counts as it was done last.
+func ReadCurve(dir string) ([]Point, error) {
+	f, err := os.Open(filepath.Join(dir, EventsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the loss curve: %w", err)
+	}
+	defer f.Close()
+	points := map[int]Point{}
+	s := bufio.NewScanner(f)
+	s.Buffer(nil, maxLine+64)
+	for s.Scan() {
+		var e Event
+		if err := json.Unmarshal(s.Bytes(), &e); err != nil {
+			continue // a line torn when this program was killed
+		}
+		p := points[e.Step]
+		switch e.Event {
+		case "step":
+			p = Point{Step: e.Step, Train: &e} // its validation was of other weights
+		case "eval":
+			p.Step, p.Valid = e.Step, &e
+		default:
+			continue
+		}
+		points[e.Step] = p
+	}
+	if err := s.Err(); err != nil {
+		return nil, fmt.Errorf("read the loss curve: %w", err)
+	}
+	out := make([]Point, 0, len(points))
+	for _, step := range sortedKeys(points) {
+		out = append(out, points[step])
+	}
+	return out, nil
+}
+
+var curveColumns = []string{"step", "loss", "lm", "bce", "lr", "tokens_per_second", "memory_bytes", "valid_lm", "valid_bce", "valid_n", "valid_turn_acc"}
+
+// writeCurve writes LossFile.
+func (t *TrainingRun) writeCurve() error {
+	points, err := ReadCurve(t.dir)
+	if err != nil {
+		return err
+	}
+	f, err := renameio.NewPendingFile(filepath.Join(t.dir, LossFile), renameio.WithTempDir(t.dir), renameio.WithPermissions(0o644))
+	if err != nil {
+		return fmt.Errorf("write the loss curve: %w", err)
+	}
+	defer func() { _ = f.Cleanup() }() // nothing is left to do after the replacement
+	num := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+	w := csv.NewWriter(f)
+	err = w.Write(curveColumns)
+	for _, p := range points {
+		row := make([]string, len(curveColumns))
+		row[0] = strconv.Itoa(p.Step)
+		if e := p.Train; e != nil {
+			copy(row[1:], []string{num(e.Loss), num(e.LM), num(e.BCE), num(e.LR), num(e.TokensPerSecond), strconv.FormatInt(e.MemoryBytes, 10)})
+		}
+		if e := p.Valid; e != nil {
+			copy(row[7:], []string{num(e.LM), num(e.BCE), strconv.Itoa(e.N), num(e.TurnAcc)})
+		}
+		err = errors.Join(err, w.Write(row))
+	}
+	w.Flush()
+	if err := errors.Join(err, w.Error()); err != nil {
+		return fmt.Errorf("write the loss curve: %w", err)
+	}
+	if err := f.CloseAtomicallyReplace(); err != nil {
+		return fmt.Errorf("write the loss curve: %w", err)
+	}
+	return nil
+}
+
+// Losses are means over some steps.
+type Losses struct{ Loss, LM, BCE float64 }
+
+// Ends returns the mean losses over the first and the last tenth of the steps, at
+// least one, and how many steps each is of; none without steps.
+func Ends(points []Point) (first, last Losses, n int) {
+	points = slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return p.Train == nil })
+	if len(points) == 0 {
+		return first, last, 0
+	}
+	n = max(1, len(points)/10)
+	mean := func(ps []Point) (l Losses) {
+		for _, p := range ps {
+			l.Loss += p.Train.Loss / float64(n)
+			l.LM += p.Train.LM / float64(n)
+			l.BCE += p.Train.BCE / float64(n)
+		}
+		return l
+	}
+	return mean(points[:n]), mean(points[len(points)-n:]), n
+}

@@ -1,0 +1,128 @@
+package sft
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+)
+
+// TrainProgress is told how far a training is.
+type TrainProgress interface {
+	// Event is called for every event, in order.
+	Event(Event)
+	// End follows the last event, whatever it was.
+	End()
+}
+
+// QuietProgress returns a TrainProgress that says nothing.
+func QuietProgress() TrainProgress { return quiet{} }
+
+type quiet struct{}
+
+func (quiet) Event(Event) {}
+func (quiet) End()        {}
+
+// LineProgress returns a TrainProgress for logs: one line at the start, one every
+// tenth of the steps and one a validation.
+func LineProgress(w io.Writer) TrainProgress { return &trainLines{w: w, now: time.Now} }
+
+type trainLines struct {
+	w     io.Writer
+	now   func() time.Time
+	steps int
+	first int // the first step told, in this session
+	start time.Time
+	tenth int
+}
+
+func (l *trainLines) Event(e Event) {
+	switch e.Event {
+	case "start":
+		l.steps, l.tenth = e.Steps, -1
+		fmt.Fprintln(l.w, startLine(e))
+	case "step":
+		if l.tenth < 0 {
+			l.first, l.start, l.tenth = e.Step, l.now(), tenths(e.Step-1, l.steps)
+		}
+		if t := tenths(e.Step, l.steps); t > l.tenth {
+			l.tenth = t
+			fmt.Fprintf(l.w, "training: step %d of %d (%d %%), %s, %s left\n", e.Step, l.steps, e.Step*100/max(1, l.steps), stepText(e), l.left(e.Step))
+		}
+	case "eval":
+		fmt.Fprintln(l.w, evalLine(e))
+	}
+}
+
+// left estimates the time to the last step from the steps of this session.
+func (l *trainLines) left(step int) time.Duration {
+	if step <= l.first {
+		return 0
+	}
+	return (l.now().Sub(l.start) * time.Duration(l.steps-step) / time.Duration(step-l.first)).Round(time.Second)
+}
+
+func (l *trainLines) End() {}
+
+func tenths(step, steps int) int {
+	if steps == 0 {
+		return 10
+	}
+	return step * 10 / steps
+}
+
+// BarProgress returns a TrainProgress for terminals: one bar, and one line a
+// validation.
+func BarProgress(w io.Writer) TrainProgress { return &trainBar{w: w} }
+
+type trainBar struct {
+	w io.Writer
+	b *progressbar.ProgressBar
+}
+
+func (p *trainBar) Event(e Event) {
+	switch e.Event {
+	case "start":
+		p.End()
+		fmt.Fprintln(p.w, startLine(e))
+		p.b = progressbar.NewOptions(e.Steps,
+			progressbar.OptionSetWriter(p.w),
+			progressbar.OptionSetDescription("training"),
+			progressbar.OptionShowCount(),
+			progressbar.OptionSetPredictTime(true),
+			progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionSetWidth(24),
+			progressbar.OptionOnCompletion(func() { fmt.Fprintln(p.w) }))
+	case "step":
+		if p.b != nil {
+			p.b.Describe(stepText(e))
+			_ = p.b.Set(e.Step) // an error of the bar is one of writing to the terminal
+		}
+	case "eval":
+		if p.b != nil && !p.b.IsFinished() {
+			_ = p.b.Clear()
+		}
+		fmt.Fprintln(p.w, evalLine(e))
+	}
+}
+
+func (p *trainBar) End() {
+	if p.b != nil && !p.b.IsFinished() {
+		_ = p.b.Exit()
+		fmt.Fprintln(p.w)
+	}
+	p.b = nil
+}
+
+func startLine(e Event) string {
+	return fmt.Sprintf("training: %d steps over %d examples on %s, %.3g million trainable values", e.Steps, e.Examples, e.Device, float64(e.Trainable)/1e6)
+}
+
+func stepText(e Event) string {
+	return fmt.Sprintf("loss %.4g (LM %.4g, BCE %.4g), %.0f tokens/s, %.1f GB", e.Loss, e.LM, e.BCE, e.TokensPerSecond, float64(e.MemoryBytes)/1e9)
+}
+
+func evalLine(e Event) string {
+	return fmt.Sprintf("validation at step %d: TurnAcc %.1f %% of %d, LM %.4g, BCE %.4g", e.Step, 100*e.TurnAcc, e.N, e.LM, e.BCE)
+}
