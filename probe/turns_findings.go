@@ -169,6 +169,12 @@ func FindTurnsIn(ctx context.Context, layers Layers, rows []TurnRow, d Design, r
 		f.at[row.Kind] = append(f.at[row.Kind], i)
 		f.all.Y, f.all.Groups = append(f.all.Y, row.Label), append(f.all.Groups, row.Group)
 	}
+	if len(f.Layers) == 0 {
+		return nil, fmt.Errorf("%w: there are no layers", ErrDesign)
+	}
+	if err := f.all.check(); err != nil {
+		return nil, err
+	}
 	scripted := f.at[KindScripted]
 	s := Samples{linear.At(f.all.Y, scripted), turnClasses, linear.At(f.all.Groups, scripted)}
 	splits, err := f.design.Splits(s)
@@ -721,13 +727,16 @@ func FindTurns(ctx context.Context, dir *run.Dir, o FindOptions) (out *TurnFindi
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	names := s.names
-	if o.Layers != nil {
+	if len(o.Layers) > 0 {
 		for _, l := range o.Layers {
 			if !slices.Contains(names, l) {
 				return nil, fmt.Errorf("the store has no layer %q; it has %s to %s", l, names[0], names[len(names)-1])
 			}
 		}
 		names = o.Layers
+	}
+	if len(s.rows) == 0 {
+		return nil, fmt.Errorf("%s holds no state of a conflict turn; extract again with `ccmed probe extract --turns`", dir.Path())
 	}
 	o.Progress(fmt.Sprintf("probing %d turns in %d layers", len(s.rows), len(names)))
 	out, err = FindTurnsIn(ctx, s.layers(names), s.rows, o.Design, o.Resampling)

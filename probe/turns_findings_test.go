@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -178,7 +179,15 @@ func TestTurnsThatCannotBeProbed(t *testing.T) {
 	if _, err := FindTurnsIn(t.Context(), turnLayers(rows, 1, func(TurnRow) int { return -1 }), rows, quick, Resampling{Resamples: 100}); err == nil {
 		t.Error("a single stage is accepted")
 	}
-	if _, err := FindTurnsIn(t.Context(), planted{}, slices.DeleteFunc(turnSet(40, 1), func(r TurnRow) bool { return r.Kind == KindScripted }), quick, Resampling{}); err == nil {
+	rows = turnSet(40, 1)
+	if _, err := FindTurnsIn(t.Context(), planted{}, rows, quick, Resampling{}); err == nil {
+		t.Error("no layers are accepted")
+	}
+	rows[50].Label = 4
+	if _, err := FindTurnsIn(t.Context(), turnLayers(rows, 1, func(TurnRow) int { return -1 }), rows, quick, Resampling{}); err == nil || !strings.Contains(err.Error(), "row 50") {
+		t.Errorf("a label that probes do not know: error %v", err)
+	}
+	if _, err := FindTurnsIn(t.Context(), turnLayers(rows, 1, func(TurnRow) int { return -1 }), slices.DeleteFunc(turnSet(40, 1), func(r TurnRow) bool { return r.Kind == KindScripted }), quick, Resampling{}); err == nil {
 		t.Error("turns without a scripted one are accepted")
 	}
 }

@@ -410,3 +410,25 @@ func TestFindTurns(t *testing.T) {
 		t.Errorf("read back: schema %d, %v", again.Schema, err)
 	}
 }
+
+// A store of other states, and one whose turns were never read, say what to do.
+func TestFindTurnsNeedsTurns(t *testing.T) {
+	x := extraction(t, &reader{}, mustPairs(t, "ND", "placebo"))
+	path := filepath.Join(t.TempDir(), "run")
+	if _, err := extract(t, x, path, 1); err != nil {
+		t.Fatal(err)
+	}
+	other, err := run.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := extractTurns(t, turnExtraction(t, &reader{}), filepath.Join(t.TempDir(), "turns"), "2/2", dialogue.Sample()[:1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, d := range map[string]*run.Dir{"no states at the ends of turns": other, "no state of a conflict turn": dir} {
+		if _, err := probe.FindTurns(t.Context(), d, probe.FindOptions{}); err == nil || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), "--turns") {
+			t.Errorf("error %v, want one that says %q", err, what)
+		}
+	}
+}
