@@ -57,8 +57,10 @@ type Edited struct {
 	Donor string `json:"donor,omitempty"`
 }
 
-// Editor edits conflict turns by markers that it learns from them by document
-// frequency. The stages' names are markers too, whether or not they occur.
+// Editor edits conflict turns by markers that it learns from all of them by
+// document frequency, held-out ones included: every turn is edited by the same
+// rule, which cannot depend on folds that are divided later. The stages' names are
+// markers too, whether or not they occur.
 type Editor struct {
 	seed    uint64
 	markers map[string]dmis.Stage

@@ -112,3 +112,27 @@ func TestWhatIsNoMarker(t *testing.T) {
 		t.Errorf("%d markers of Denial, want its name alone", got[dmis.Denial])
 	}
 }
+
+// FuzzEdits: whatever the text, a mask keeps the number of words and what stands
+// between them, and a swap changes one stretch.
+func FuzzEdits(f *testing.F) {
+	for _, s := range []string{"", "Our way. OUR WAY!", "we’re all the same—we're", "…\x80 people figure it out\n___", "ǅ our way is\u00a0better 日本 1,5"} {
+		f.Add(s)
+	}
+	turns := scripted()
+	f.Fuzz(func(t *testing.T, text string) {
+		e := probe.NewEditor(append(turns, probe.ScriptedTurn{Item: "fuzz", Stage: dmis.Defense, Text: text}), 1)
+		got, missing := e.Edit(probe.EditMask, "fuzz")
+		if missing != "" || len(strings.Fields(got.Text)) != len(strings.Fields(text)) {
+			t.Errorf("masked %q to %q (%s)", text, got.Text, missing)
+		}
+		if got.Masked == 0 && got.Text != text {
+			t.Errorf("no word of %q is masked and it became %q", text, got.Text)
+		}
+		if got, missing := e.Edit(probe.EditSwap, "fuzz"); missing == "" {
+			if len(got.Text)-len(got.In) != len(text)-len(got.Out) || !strings.Contains(got.Text, got.In) || !strings.Contains(text, got.Out) {
+				t.Errorf("swapping %q for %q made %q of %q", got.Out, got.In, got.Text, text)
+			}
+		}
+	})
+}
