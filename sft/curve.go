@@ -111,13 +111,15 @@ func Ends(points []Point) (first, last Losses, n int) {
 		return first, last, 0
 	}
 	n = max(1, len(points)/10)
-	mean := func(ps []Point) (l Losses) {
-		for _, p := range ps {
-			l.Loss += p.Train.Loss / float64(n)
-			l.LM += p.Train.LM / float64(n)
-			l.BCE += p.Train.BCE / float64(n)
-		}
-		return l
-	}
 	return mean(points[:n]), mean(points[len(points)-n:]), n
+}
+
+// mean averages steps that have losses.
+func mean(ps []Point) (l Losses) {
+	for _, p := range ps {
+		l.Loss += p.Train.Loss / float64(len(ps))
+		l.LM += p.Train.LM / float64(len(ps))
+		l.BCE += p.Train.BCE / float64(len(ps))
+	}
+	return l
 }

@@ -32,7 +32,7 @@ type trainLines struct {
 	w     io.Writer
 	now   func() time.Time
 	steps int
-	first int // the first step told, in this session
+	first int // the step that this session began after
 	start time.Time
 	tenth int
 }
@@ -40,12 +40,9 @@ type trainLines struct {
 func (l *trainLines) Event(e Event) {
 	switch e.Event {
 	case "start":
-		l.steps, l.tenth = e.Steps, -1
+		l.steps, l.first, l.start, l.tenth = e.Steps, e.Step, l.now(), tenths(e.Step, e.Steps)
 		fmt.Fprintln(l.w, startLine(e))
 	case "step":
-		if l.tenth < 0 {
-			l.first, l.start, l.tenth = e.Step, l.now(), tenths(e.Step-1, l.steps)
-		}
 		if t := tenths(e.Step, l.steps); t > l.tenth {
 			l.tenth = t
 			fmt.Fprintf(l.w, "training: step %d of %d (%d %%), %s, %s left\n", e.Step, l.steps, e.Step*100/max(1, l.steps), stepText(e), l.left(e.Step))
@@ -94,10 +91,11 @@ func (p *trainBar) Event(e Event) {
 			progressbar.OptionThrottle(100*time.Millisecond),
 			progressbar.OptionSetWidth(24),
 			progressbar.OptionOnCompletion(func() { fmt.Fprintln(p.w) }))
+		_ = p.b.Set(e.Step) // an error of the bar is one of writing to the terminal
 	case "step":
 		if p.b != nil {
 			p.b.Describe(stepText(e))
-			_ = p.b.Set(e.Step) // an error of the bar is one of writing to the terminal
+			_ = p.b.Set(e.Step)
 		}
 	case "eval":
 		if p.b != nil && !p.b.IsFinished() {
@@ -116,7 +114,11 @@ func (p *trainBar) End() {
 }
 
 func startLine(e Event) string {
-	return fmt.Sprintf("training: %d steps over %d examples on %s, %.3g million trainable values", e.Steps, e.Examples, e.Device, float64(e.Trainable)/1e6)
+	done := ""
+	if e.Step > 0 {
+		done = fmt.Sprintf(", %d of them done before", e.Step)
+	}
+	return fmt.Sprintf("training: %d steps%s, %d examples, on %s, %.3g million trainable values", e.Steps, done, e.Examples, e.Device, float64(e.Trainable)/1e6)
 }
 
 func stepText(e Event) string {

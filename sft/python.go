@@ -260,14 +260,10 @@ func Setup(ctx context.Context, dir, base string, progress io.Writer) (*Environm
 	if err := pip(ctx, dir, list, progress); err != nil {
 		return nil, err
 	}
-	e, err := CheckPython(ctx, VenvPython(dir))
-	if err != nil {
-		return nil, err
-	}
 	if err := os.WriteFile(filepath.Join(dir, venvComplete), nil, 0o644); err != nil {
 		return nil, fmt.Errorf("make the environment: %w", err)
 	}
-	return e, nil
+	return CheckPython(ctx, VenvPython(dir))
 }
 
 // venvPlace makes an empty folder for an environment, in place of one that Setup
@@ -308,7 +304,8 @@ func pip(ctx context.Context, dir, list string, progress io.Writer) error {
 		lines := bufio.NewScanner(said)
 		for lines.Scan() {
 			line := strings.TrimSpace(lines.Text())
-			if first, _, _ := strings.Cut(line, " "); first == "Collecting" || first == "Installing" || first == "Downloading" {
+			switch first, _, _ := strings.Cut(line, " "); first {
+			case "Downloading", "Using", "Installing": // "Using cached …"
 				fmt.Fprintf(progress, "  %s\n", report.Shorten(line, 100))
 			}
 		}

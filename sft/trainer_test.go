@@ -97,7 +97,7 @@ func TestTrainingToItsEnd(t *testing.T) {
 			t.Errorf("event %q: %v", line, err)
 		}
 	}
-	if out := b.String(); !strings.Contains(out, "4 steps over 9 examples on cpu") || !strings.Contains(out, "step 4 of 4 (100 %)") || !strings.Contains(out, "TurnAcc 75.0 % of 20") {
+	if out := b.String(); !strings.Contains(out, "4 steps, 9 examples, on cpu") || !strings.Contains(out, "step 4 of 4 (100 %)") || !strings.Contains(out, "TurnAcc 75.0 % of 20") {
 		t.Errorf("progress:\n%s", out)
 	}
 }
@@ -349,6 +349,58 @@ func TestCurveCountsTheLastTime(t *testing.T) {
 	}
 	if first, last, n := Ends(points); n != 1 || first.Loss != 9 || last.Loss != 3 {
 		t.Errorf("ends %v %v over %d", first, last, n)
+	}
+}
+
+func TestLinesAfterAResume(t *testing.T) {
+	var b bytes.Buffer
+	clock := time.Unix(0, 0)
+	l := &trainLines{w: &b, now: func() time.Time { return clock }}
+	l.Event(Event{Event: "start", Steps: 100, Validation: Validation{Step: 40}})
+	for step := 41; step <= 60; step++ {
+		clock = clock.Add(3 * time.Second)
+		l.Event(Event{Event: "step", Validation: Validation{Step: step}})
+	}
+	if s := b.String(); strings.Count(s, "\n") != 3 || !strings.Contains(s, "100 steps, 40 of them done before") ||
+		!strings.Contains(s, "step 50 of 100 (50 %)") || !strings.Contains(s, " 2m30s left") || !strings.Contains(s, " 2m0s left") {
+		t.Errorf("progress:\n%s", s)
+	}
+}
+
+func TestCommandOfSeveralProcesses(t *testing.T) {
+	t.Setenv("CCMED_CACHE", t.TempDir())
+	run := newRun(t)
+	for n, want := range map[int]string{0: "python PROGRAM --config CONFIG", 2: "python -m torch.distributed.run --standalone --nproc-per-node 2 PROGRAM --config CONFIG"} {
+		cmd, err := run.command(Supervision{Environment: Environment{Python: "python"}, Processes: n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(cmd.Args, " ")
+		i := strings.Index(got, cmd.Args[len(cmd.Args)-3])
+		got = strings.NewReplacer(cmd.Args[len(cmd.Args)-3], "PROGRAM", filepath.Join(run.Dir(), ConfigFile), "CONFIG").Replace(got)
+		if got != want || i < 0 || filepath.Base(cmd.Args[len(cmd.Args)-3]) != "train_dual_head.py" {
+			t.Errorf("%d processes: %s", n, got)
+		}
+	}
+}
+
+// TestLossFigure draws more steps than can be told apart.
+func TestLossFigure(t *testing.T) {
+	var points []Point
+	for step := 1; step <= 450; step++ {
+		p := Point{Step: step, Train: &Event{Loss: 3, Validation: Validation{LM: float64(step), BCE: 1}}}
+		if step == 450 {
+			p.Valid = &Event{Validation: Validation{Step: step, LM: 7, BCE: 2}}
+		}
+		points = append(points, p)
+	}
+	f := lossFigure(points)
+	if err := f.Check(); err != nil {
+		t.Fatal(err)
+	}
+	lm := f.Lines.Series[0]
+	if len(f.Lines.Series) != 4 || len(lm.X) != 150 || lm.X[0] != 3 || lm.Y[0] != 2 || lm.X[149] != 450 || lm.Y[149] != 449 || len(f.Notes) != 1 {
+		t.Errorf("figure %+v", f.Lines)
 	}
 }
 

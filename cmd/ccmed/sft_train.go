@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,11 +11,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/ccmed/ccmed/bench/report"
-	"github.com/ccmed/ccmed/bench/stats"
+	bench "github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 	"github.com/ccmed/ccmed/infer/ollama"
@@ -129,7 +131,8 @@ func (a *app) sftTrainCmd() *cobra.Command {
 		Short: "Train a base model and its decision head on exported data",
 		Long: `train starts the trainer (Python: torch, transformers, peft) and watches it: losses,
 validation, speed, memory, time left. The run folder --out keeps the settings, every
-event, the losses as loss.csv, the trainer's log, checkpoints and the result.
+event, the losses as loss.csv and drawn in report.html, the trainer's log,
+checkpoints and the result.
 
 --base is a folder in Hugging Face's format, ollama:MODEL or a GGUF file. From the
 latter two a checkpoint is rebuilt once, in the user's cache folder, and its
@@ -139,7 +142,7 @@ it is refused.
 Settings come from a preset chosen by the base's family and size (--preset names
 one), and each flag overrides one of them. An interrupt saves a checkpoint;
 --resume goes on to the same result. A second interrupt ends at once.`,
-		Example: `  ccmed sft train --base meta-llama/Llama-3.1-8B-Instruct --data sft-data --out runs/tuned
+		Example: `  ccmed sft train --base models/Llama-3.1-8B-Instruct --data sft-data --out runs/tuned
   ccmed sft train --base ollama:smollm2:135m --data sft-data --out runs/small --max-steps 300
   ccmed sft train --out runs/small --resume`,
 		Args: cobra.NoArgs,
@@ -148,7 +151,7 @@ one), and each flag overrides one of them. An interrupt saves a checkpoint;
 	f := cmd.Flags()
 	f.StringVar(&x.base, "base", "", "model to train: a Hugging Face folder, ollama:MODEL or a GGUF file")
 	f.StringVar(&x.config.Data, "data", "", "folder that ccmed sft export wrote")
-	f.StringVar(&x.config.Out, "out", "", "folder of this run")
+	f.StringVar(&x.config.Out, "out", "", "folder of this run (default: a new one in runs/)")
 	f.StringVar(&x.preset, "preset", "", "settings: "+strings.Join(sft.Presets, ", ")+" (default: by the base's family and size)")
 	f.StringVar(&x.python, "python", "", "your own Python (default: the environment of ccmed sft setup)")
 	f.IntVar(&x.nproc, "nproc", 1, "processes, one a GPU, through torchrun")
@@ -235,8 +238,8 @@ func (x *sftTrainFlags) override(f *pflag.FlagSet, under sft.Config) (sft.Config
 
 func (a *app) sftTrain(ctx context.Context, f *pflag.FlagSet, x *sftTrainFlags) error {
 	switch {
-	case x.config.Out == "":
-		return usagef("no --out folder given")
+	case x.resume && x.config.Out == "":
+		return usagef("--resume needs the folder of the run, --out")
 	case x.resume && (x.base != "" || x.preset != ""):
 		return usagef("--resume goes on with the base and preset of the run; leave --base and --preset out")
 	case !x.resume && x.base == "":
@@ -247,6 +250,9 @@ func (a *app) sftTrain(ctx context.Context, f *pflag.FlagSet, x *sftTrainFlags) 
 		return usagef("--nproc %d; it must be at least 1", x.nproc)
 	case x.stall <= 0 || x.grace <= 0:
 		return usagef("--stall-timeout and --grace must be above 0")
+	}
+	if x.config.Out == "" {
+		x.config.Out = filepath.Join("runs", bench.NewName("sft", x.base, a.now()))
 	}
 	before, stop := a.untilInterrupt(ctx)
 	defer stop()
@@ -269,14 +275,29 @@ func (a *app) sftTrain(ctx context.Context, f *pflag.FlagSet, x *sftTrainFlags) 
 	if err != nil {
 		return err
 	}
-	sections, err := trainSections(run.Dir(), run.Manifest(), result)
+	sections, err := sft.TrainSections(run.Dir())
 	if err != nil {
 		return err
 	}
 	if err := a.print(sections); err != nil {
 		return err
 	}
+	if err := writePage(filepath.Join(run.Dir(), "report.html"), "ccmed sft train", sections); err != nil {
+		return err
+	}
 	a.note("%s", result.Final)
+	return nil
+}
+
+// writePage writes sections as one HTML file.
+func writePage(path, title string, sections []report.Section) error {
+	var b bytes.Buffer
+	if err := report.Write(&b, report.HTML, sections, report.Options{Title: title}); err != nil {
+		return err
+	}
+	if err := renameio.WriteFile(path, b.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
 	return nil
 }
 
@@ -463,53 +484,4 @@ func (a *app) enough(b *sft.Checkpoint, c sft.Config, m sft.Memory, env *sft.Env
 		return fmt.Errorf("checkpoints take about %.1f GB and the disk of %s has %.1f GB free; free some space, or choose another --out", float64(disk)/1e9, c.Out, float64(free)/1e9)
 	}
 	return nil
-}
-
-// trainSections says what a training came to.
-func trainSections(dir string, m sft.Manifest, r *sft.TrainResult) ([]report.Section, error) {
-	points, err := sft.ReadCurve(dir)
-	if err != nil {
-		return nil, err
-	}
-	losses := report.Table{Title: "Losses", Columns: []report.Column{{Name: "steps"}, {Name: "loss", Align: report.Right}, {Name: "LM", Align: report.Right}, {Name: "BCE", Align: report.Right}}}
-	first, last, n := sft.Ends(points)
-	for _, l := range []struct {
-		name string
-		sft.Losses
-	}{{fmt.Sprintf("mean of the first %d", n), first}, {fmt.Sprintf("mean of the last %d", n), last}} {
-		losses.Rows = append(losses.Rows, []report.Cell{report.Text(l.name), report.Num(l.Loss, 4), report.Num(l.LM, 4), report.Num(l.BCE, 4)})
-	}
-	valid := report.Table{Title: "Validation", Columns: []report.Column{{Name: "step", Align: report.Right}, {Name: "TurnAcc at 0.5"}, {Name: "95 % interval"}, {Name: "LM", Align: report.Right}, {Name: "BCE", Align: report.Right}}}
-	for _, p := range points {
-		if v := p.Valid; v != nil {
-			k := int(math.Round(v.TurnAcc * float64(v.N)))
-			lo, hi := stats.Wilson(k, v.N)
-			valid.Rows = append(valid.Rows, []report.Cell{report.Int(p.Step), report.Text(report.Pct(k, v.N)), report.Text(fmt.Sprintf("[%.1f, %.1f] %%", 100*lo, 100*hi)), report.Num(v.LM, 4), report.Num(v.BCE, 4)})
-		}
-	}
-	s := report.Section{Title: "Training", Tables: []report.Table{losses, valid}, Notes: []string{
-		fmt.Sprintf("%d steps, %s in the last session; positive weight %.3g; %s", r.Steps, time.Duration(r.Seconds*float64(time.Second)).Round(time.Second), posWeight(m), peak(r))}}
-	if v := r.Validation; v != nil {
-		k := int(math.Round(v.ThresholdTurnAcc * float64(v.N)))
-		s.Notes = append(s.Notes, fmt.Sprintf("with the threshold %.3g, chosen on these dialogues: TurnAcc %s", v.Threshold, report.Pct(k, v.N)))
-	}
-	s.Notes = append(s.Notes, "validation dialogues have scenario contexts of their own; the interval (Wilson) takes them for independent")
-	if l, ok := m.Export.Leaks["evaluation"]; ok {
-		s.Notes = append(s.Notes, fmt.Sprintf("the scenario context of %s of the evaluation dialogues is trained on; sft export --exclude-seen-contexts leaves those out", report.Pct(l.Contexts.Shared, l.Contexts.Of)))
-	}
-	return []report.Section{s}, nil
-}
-
-func posWeight(m sft.Manifest) float64 {
-	if m.Config.PosWeight > 0 {
-		return m.Config.PosWeight
-	}
-	return m.Export.PosWeight
-}
-
-func peak(r *sft.TrainResult) string {
-	if r.PeakMemory == 0 {
-		return "memory not told"
-	}
-	return fmt.Sprintf("%.1f GB of memory at most", float64(r.PeakMemory)/1e9)
 }

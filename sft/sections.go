@@ -1,0 +1,116 @@
+package sft
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/ccmed/ccmed/bench/report"
+	"github.com/ccmed/ccmed/bench/stats"
+)
+
+// TrainSections says what the training run in a folder came to: losses and
+// validation as tables, the loss curve as a figure.
+func TrainSections(dir string) ([]report.Section, error) {
+	m, err := ReadTraining(dir)
+	if err != nil {
+		return nil, err
+	}
+	points, err := ReadCurve(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := report.Section{Title: "Training", Tables: []report.Table{lossTable(points), validationTable(points)}}
+	if len(points) > 0 {
+		s.Figures = []report.Figure{lossFigure(points)}
+	}
+	if r := m.Result; r != nil {
+		note := fmt.Sprintf("%d steps, %s in the last of %d sessions; positive weight %.3g", r.Steps, time.Duration(r.Seconds*float64(time.Second)).Round(time.Second), len(m.Sessions), posWeight(m))
+		if r.PeakMemory > 0 {
+			note += fmt.Sprintf("; %.1f GB of memory at most, %.1f estimated", float64(r.PeakMemory)/1e9, float64(m.Memory.Total())/1e9)
+		}
+		s.Notes = append(s.Notes, note)
+		if v := r.Validation; v != nil {
+			k := int(math.Round(v.ThresholdTurnAcc * float64(v.N)))
+			s.Notes = append(s.Notes, fmt.Sprintf("with the threshold %.3g, chosen on these dialogues: TurnAcc %s", v.Threshold, report.Pct(k, v.N)))
+		}
+	} else {
+		s.Notes = append(s.Notes, "the training is not finished: "+m.Status)
+	}
+	s.Notes = append(s.Notes, "validation dialogues have scenario contexts of their own; the interval (Wilson) takes the dialogues for independent")
+	if l, ok := m.Export.Leaks["evaluation"]; ok {
+		s.Notes = append(s.Notes, fmt.Sprintf("the scenario context of %s of the evaluation dialogues is trained on; sft export --exclude-seen-contexts leaves those out", report.Pct(l.Contexts.Shared, l.Contexts.Of)))
+	}
+	return []report.Section{s}, nil
+}
+
+func posWeight(m *Manifest) float64 {
+	if m.Config.PosWeight > 0 {
+		return m.Config.PosWeight
+	}
+	return m.Export.PosWeight
+}
+
+func lossTable(points []Point) report.Table {
+	t := report.Table{Title: "Losses", Columns: []report.Column{{Name: "steps"}, {Name: "loss", Align: report.Right}, {Name: "LM", Align: report.Right}, {Name: "BCE", Align: report.Right}}}
+	first, last, n := Ends(points)
+	if n == 0 {
+		return t
+	}
+	for _, l := range []struct {
+		name string
+		Losses
+	}{{fmt.Sprintf("mean of the first %d", n), first}, {fmt.Sprintf("mean of the last %d", n), last}} {
+		t.Rows = append(t.Rows, []report.Cell{report.Text(l.name), report.Num(l.Loss, 4), report.Num(l.LM, 4), report.Num(l.BCE, 4)})
+	}
+	return t
+}
+
+func validationTable(points []Point) report.Table {
+	t := report.Table{Title: "Validation", Columns: []report.Column{{Name: "step", Align: report.Right}, {Name: "TurnAcc at 0.5"}, {Name: "95 % interval"}, {Name: "LM", Align: report.Right}, {Name: "BCE", Align: report.Right}}}
+	for _, p := range points {
+		if v := p.Valid; v != nil {
+			k := int(math.Round(v.TurnAcc * float64(v.N)))
+			lo, hi := stats.Wilson(k, v.N)
+			t.Rows = append(t.Rows, []report.Cell{report.Int(p.Step), report.Text(report.Pct(k, v.N)), report.Text(fmt.Sprintf("[%.1f, %.1f] %%", 100*lo, 100*hi)), report.Num(v.LM, 4), report.Num(v.BCE, 4)})
+		}
+	}
+	return t
+}
+
+// drawn is the greatest number of points of a curve: more could not be told apart.
+const drawn = 200
+
+func lossFigure(points []Point) report.Figure {
+	lm, bce := report.Series{Name: "LM, training"}, report.Series{Name: "BCE, training"}
+	validLM, validBCE := report.Series{Name: "LM, validation"}, report.Series{Name: "BCE, validation"}
+	var train []Point
+	for _, p := range points {
+		if p.Train != nil {
+			train = append(train, p)
+		}
+		if p.Valid != nil {
+			validLM.X, validLM.Y = append(validLM.X, float64(p.Step)), append(validLM.Y, p.Valid.LM)
+			validBCE.X, validBCE.Y = append(validBCE.X, float64(p.Step)), append(validBCE.Y, p.Valid.BCE)
+		}
+	}
+	width := max(1, (len(train)+drawn-1)/drawn)
+	for i := 0; i < len(train); i += width {
+		window := train[i:min(i+width, len(train))]
+		l := mean(window)
+		x := float64(window[len(window)-1].Step)
+		lm.X, lm.Y = append(lm.X, x), append(lm.Y, l.LM)
+		bce.X, bce.Y = append(bce.X, x), append(bce.Y, l.BCE)
+	}
+	f := report.Figure{Title: "Loss curve", Description: "The language-model loss of the mediators' words and the loss of the decisions, by training step.",
+		Lines: &report.Lines{X: report.Axis{Name: "step"}, Y: report.Axis{Name: "loss"}}}
+	if width > 1 {
+		f.Notes = []string{fmt.Sprintf("Training losses are means over %d steps.", width)}
+	}
+	for _, s := range []report.Series{lm, bce, validLM, validBCE} {
+		if len(s.X) > 0 {
+			f.Lines.Series = append(f.Lines.Series, s)
+		}
+	}
+	return f
+}
