@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ccmed/ccmed/bench/stats"
 )
 
 // turnSet describes n dialogues of four to a context, each with a scripted turn,
@@ -189,5 +191,20 @@ func TestTurnsThatCannotBeProbed(t *testing.T) {
 	}
 	if _, err := FindTurnsIn(t.Context(), turnLayers(rows, 1, func(TurnRow) int { return -1 }), slices.DeleteFunc(turnSet(40, 1), func(r TurnRow) bool { return r.Kind == KindScripted }), quick, Resampling{}); err == nil {
 		t.Error("turns without a scripted one are accepted")
+	}
+}
+
+// A layer below chance is no finding, whatever its p.
+func TestBelowChanceHasNoStar(t *testing.T) {
+	one := []stats.Estimate{{Value: 0.2, N: 9}}
+	f := &TurnFindings{Layers: []string{"block.1"}, At: "block.1", Scripted: one, Unscripted: &UnscriptedFindings{PerClass: map[string]int{"Denial": 9}, Chance: 1. / 3, Balanced: one, MacroF1: one,
+		Accuracy: []float64{0.2}, Recall: []map[string]float64{{"Denial": 0.2}}, Repeats: one, ChanceAdjusted: []float64{0.001}}}
+	starred := func() bool { return strings.HasSuffix(TurnSections("m", f)[1].Tables[0].Rows[0][1].String(), "*") }
+	if starred() {
+		t.Error("a balanced accuracy below chance is starred")
+	}
+	one[0].Value = 0.5
+	if !starred() {
+		t.Error("one above chance is not")
 	}
 }

@@ -97,7 +97,12 @@ func (f *TurnFindings) unscriptedSection(at int) report.Section {
 	}
 	t := report.Table{Title: "By layer", Columns: right("layer", "balanced accuracy", "macro-F1", "accuracy", "beyond words", "shuffled", "repeats")}
 	for k, l := range f.Layers {
-		row := []report.Cell{report.Text(l), star(estimate(u.Balanced[k]), u.ChanceAdjusted, k), estimate(u.MacroF1[k]), report.Num(u.Accuracy[k], 3), {}, {}, estimate(u.Repeats[k])}
+		row := []report.Cell{report.Text(l), estimate(u.Balanced[k]), estimate(u.MacroF1[k]), report.Num(u.Accuracy[k], 3), {}, {}, estimate(u.Repeats[k])}
+		// Guesses that differ between folds alone can fall below chance: a fold that has
+		// more of a class leaves less of it to train on.
+		if u.Balanced[k].Value > u.Chance {
+			row[1] = star(row[1], u.ChanceAdjusted, k)
+		}
 		if k < len(u.Beyond) {
 			row[4] = star(effect(&u.Beyond[k]), u.BeyondAdjusted, k)
 		}
@@ -106,7 +111,8 @@ func (f *TurnFindings) unscriptedSection(at int) report.Section {
 		}
 		t.Rows = append(t.Rows, row)
 	}
-	t.Notes = []string{starNote + "; balanced accuracy against chance, beyond words against zero"}
+	t.Notes = []string{starNote + "; balanced accuracy above chance, beyond words against zero",
+		"without information, probes fall to or below chance: compare with those of shuffled labels"}
 	recall := report.Table{Title: "Recall at " + f.At, Columns: right("stage", "n", "probe", "bag of words")}
 	for _, stage := range stageNames(u.PerClass) {
 		row := []report.Cell{report.Text(stage), report.Int(u.PerClass[stage]), report.Num(u.Recall[at][stage], 3)}
