@@ -1,6 +1,7 @@
 package sft
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -107,7 +108,8 @@ var ErrOtherHead = errors.New("the decision head belongs to another model")
 func (h *Head) Check(m infer.Model, width int) error {
 	switch {
 	case len(h.Weight) != width:
-		return fmt.Errorf("%w: it reads states of width %d and %s has %d", ErrOtherHead, len(h.Weight), m.Name, width)
+		return fmt.Errorf("%w: it was trained with %s and reads states of width %d, and %s (%s) has %d",
+			ErrOtherHead, cmp.Or(h.Model, "no model that it names"), len(h.Weight), m.Name, m.Digest, width)
 	case h.Model == "":
 		return fmt.Errorf("%w: it names no model, so that nothing shows that it belongs to %s; bind them with `ccmed sft package`", ErrOtherHead, m.Name)
 	case h.Model != m.Digest:

@@ -105,7 +105,7 @@ func TestHeadOfAnotherModel(t *testing.T) {
 		words []string
 	}{
 		{Head{Weight: make([]float64, 3), Model: "sha256:aa"}, nil},
-		{Head{Weight: make([]float64, 4), Model: "sha256:aa"}, []string{"width 4", "tuned has 3"}},
+		{Head{Weight: make([]float64, 4), Model: "sha256:aa"}, []string{"width 4", "tuned (sha256:aa) has 3"}},
 		{Head{Weight: make([]float64, 3), Model: "sha256:bb"}, []string{"sha256:aa", "sha256:bb", "tuned"}},
 		{Head{Weight: make([]float64, 3)}, []string{"names no model", "ccmed sft package"}},
 	} {

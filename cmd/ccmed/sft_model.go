@@ -108,19 +108,20 @@ type tuned struct {
 func (p *predictFlags) tuned() (tuned, error) {
 	t := tuned{model: p.models.model}
 	head := p.head
-	if st, err := os.Stat(t.model); err == nil && st.IsDir() {
-		if _, err := sft.ReadCard(t.model); err != nil {
-			return t, err
-		}
+	_, err := sft.ReadCard(t.model)
+	st, noFolder := os.Stat(t.model)
+	switch {
+	case err == nil:
 		if head == "" {
 			head = filepath.Join(t.model, sft.HeadFile)
 		}
 		t.model = filepath.Join(t.model, sft.ModelFile)
+	case noFolder == nil && st.IsDir() && (head == "" || !errors.Is(err, os.ErrNotExist)):
+		return t, err // with a head it may be a name of Ollama's all the same
 	}
 	if head == "" {
 		return t, usagef("%s is not a package's folder; name its decision head with --head", t.model)
 	}
-	var err error
 	if t.head, err = sft.ReadHead(head); err != nil {
 		return t, err
 	}

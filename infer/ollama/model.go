@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -214,32 +212,6 @@ func Unload(ctx context.Context, host, model string) error {
 // Create gives the server at host the GGUF file as a model of the name, with the
 // chat template in the file. A model of that name is replaced.
 func Create(ctx context.Context, host, name, gguf string) error {
-	c, at, err := client(host)
-	if err != nil {
-		return err
-	}
-	f, err := os.Open(gguf)
-	if err != nil {
-		return fmt.Errorf("ollama: creating %s: %w", name, err)
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return fmt.Errorf("ollama: creating %s: reading %s: %w", name, gguf, err)
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return fmt.Errorf("ollama: creating %s: %w", name, err)
-	}
-	digest := "sha256:" + hex.EncodeToString(h.Sum(nil))
-	// The transport closes what it sends; the reader hides the file's Close.
-	if err := c.CreateBlob(ctx, digest, struct{ io.Reader }{f}); err != nil {
-		return wrap(at, "", "uploading "+gguf, err)
-	}
-	no, status := false, ""
-	err = c.Create(ctx, &api.CreateRequest{Model: name, Files: map[string]string{filepath.Base(gguf): digest}, Stream: &no},
-		func(p api.ProgressResponse) error { status = p.Status; return nil })
-	if err == nil && status != "success" {
-		err = errors.New("the server ended with " + strconv.Quote(status))
-	}
-	return wrap(at, "", "creating "+name, err)
+	_, err := CreateLike(ctx, host, name, gguf, "")
+	return err
 }

