@@ -398,8 +398,20 @@ func (f *turnFinder) accuracy(r *LayerResult, rows []int) (*stats.Estimate, erro
 	if err != nil {
 		return nil, err
 	}
-	e, err := part.RoundHits().Interval(f.r)
+	e, err := shareOf(part.RoundHits(), f.r)
 	return &e, err
+}
+
+// shareOf is the mean of outcomes that are 0 or 1; the correction of its interval
+// does not reach beyond them.
+func shareOf(o Outcomes, r Resampling) (stats.Estimate, error) {
+	e, err := o.Interval(r)
+	return bounded(e), err
+}
+
+func bounded(e stats.Estimate) stats.Estimate {
+	e.Lo, e.Hi = max(0, e.Lo), min(1, e.Hi)
+	return e
 }
 
 // meanOver averages a figure of every layer over label sets.
@@ -468,7 +480,7 @@ func (f *turnFinder) unscripted(rows []int, found [][]*LayerResult, words *Layer
 		if err != nil {
 			return err
 		}
-		repeats, err := part.share(func(i int) int { return f.rows[i].Script }).Interval(f.r)
+		repeats, err := shareOf(part.named(func(i int) int { return f.rows[i].Script }), f.r)
 		if err != nil {
 			return err
 		}
@@ -511,14 +523,14 @@ func (f *turnFinder) swap(rows []int, layers []*LayerResult, words *LayerResult)
 			return nil, err
 		}
 		var s SwapShares
-		if s.Follow, err = part.share(func(i int) int { return f.rows[i].To }).Interval(f.r); err != nil {
+		if s.Follow, err = shareOf(part.named(func(i int) int { return f.rows[i].To }), f.r); err != nil {
 			return nil, err
 		}
-		if s.Stay, err = part.share(func(i int) int { return f.rows[i].Label }).Interval(f.r); err != nil {
+		if s.Stay, err = shareOf(part.named(func(i int) int { return f.rows[i].Label }), f.r); err != nil {
 			return nil, err
 		}
 		// Three stages: what is neither a nor b is the third.
-		s.Third, err = part.share(func(i int) int { return turnClasses - f.rows[i].Label - f.rows[i].To }).Interval(f.r)
+		s.Third, err = shareOf(part.named(func(i int) int { return turnClasses - f.rows[i].Label - f.rows[i].To }), f.r)
 		return &s, err
 	}
 	var moved []Outcomes
@@ -577,11 +589,11 @@ func (f *turnFinder) moved(r *LayerResult, swapped []int, unedited map[string]in
 		return Outcomes{}, err
 	}
 	follows := func(i int) int { return to[i] }
-	return a.share(follows).Minus(b.share(follows))
+	return a.named(follows).Minus(b.named(follows))
 }
 
-// share returns 1 for each row that a round predicted as the class of that row.
-func (r *LayerResult) share(class func(row int) int) Outcomes {
+// named returns 1 for each row that a round predicted as the class of that row.
+func (r *LayerResult) named(class func(row int) int) Outcomes {
 	return r.outcomes(func(one *LayerResult) []float64 {
 		return one.perRow(func(p *linear.Predictions, i int) float64 {
 			if p.Argmax(i) == class(i) {
@@ -623,7 +635,7 @@ func (c confusion) sums(k int) (label, predicted, both float64) {
 	return label, predicted, c[k*n+k]
 }
 
-// balanced is the mean recall of the labels that occur.
+// balanced is the mean recall of the labels that occur, in a resample too.
 func balanced(c confusion) float64 {
 	sum, occurring := 0.0, 0.0
 	for k := range c.classes() {
@@ -670,8 +682,8 @@ func (r *LayerResult) confusions() (groups []string, rounds [][]confusion) {
 	return groups, rounds
 }
 
-// statistic is a function of the counts, mean over rounds, with its group
-// bootstrap interval, corrected as that of Outcomes.
+// statistic is a function of the counts with values 0..1, mean over rounds, with
+// its group bootstrap interval, corrected as that of Outcomes.
 func (r *LayerResult) statistic(of func(confusion) float64, rs Resampling) (stats.Estimate, error) {
 	groups, rounds := r.confusions()
 	var out stats.Estimate
@@ -695,7 +707,7 @@ func (r *LayerResult) statistic(of func(confusion) float64, rs Resampling) (stat
 	}
 	out.Lo, out.Hi = out.Value-below*r.width, out.Value+above*r.width
 	out.N, out.Groups = len(r.tested), len(groups)
-	return out, nil
+	return bounded(out), nil
 }
 
 // recalls returns the share of each label's rows that were predicted right.
