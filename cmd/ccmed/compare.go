@@ -37,7 +37,7 @@ differ in data, labeller, simulator, judge, prompts or the mediator's chat templ
 				if d.Manifest().Status != run.StatusDone {
 					return fmt.Errorf("%s is not finished; go on with: ccmed runs resume %s", p, p)
 				}
-				if samples[i], err = d.Samples(); err != nil {
+				if samples[i], err = samplesOf(d); err != nil {
 					return err
 				}
 				ds[i] = d

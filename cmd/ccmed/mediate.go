@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -229,7 +230,10 @@ func (m *mediateFlags) items(a *app, ds []dialogue.Dialogue) ([]mediation.Item, 
 		if turns != nil {
 			return nil, usagef("--utterances brings its own turns; leave --turn out")
 		}
-		if lines, err = readLines(m.utterances); err != nil {
+		if lines, err = readLines(m.utterances); errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf(`--utterances: %w; name a run, or a JSON file {"per_sid":[{"sid","predicted_turn","utterance"}]}`, err)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -452,34 +456,47 @@ func sameBaselines(base *run.Dir, id run.Identity) error {
 }
 
 // scoreMediation computes the metrics of a mediation run and its sections.
-func (a *app) scoreMediation(_ context.Context, dir *run.Dir, s scoreFlags) (any, []report.Section, error) {
+// samplesOf returns a mediation run's samples, with the baselines and the card of
+// the run that it borrows them from.
+func samplesOf(dir *run.Dir) ([]run.Sample, error) {
 	samples, err := dir.Samples()
+	if err != nil {
+		return nil, err
+	}
+	id := dir.Manifest().Identity
+	path, _ := id.Options["baselines"].(string)
+	if path == "" {
+		return samples, nil
+	}
+	base, err := run.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the run with the baselines: %w", err)
+	}
+	if err := sameBaselines(base, id); err != nil {
+		return nil, err
+	}
+	more, err := base.Samples()
+	if err != nil {
+		return nil, err
+	}
+	wanted := map[string]bool{}
+	for _, k := range id.Items {
+		wanted[k] = true
+	}
+	for _, x := range more {
+		if x.Condition == mediation.Card || wanted[x.Item] && slices.Contains(mediation.Baselines, x.Condition) {
+			samples = append(samples, x)
+		}
+	}
+	return samples, nil
+}
+
+func (a *app) scoreMediation(_ context.Context, dir *run.Dir, s scoreFlags) (any, []report.Section, error) {
+	samples, err := samplesOf(dir)
 	if err != nil {
 		return nil, nil, err
 	}
 	id := dir.Manifest().Identity
-	if path, _ := id.Options["baselines"].(string); path != "" {
-		base, err := run.Open(path)
-		if err != nil {
-			return nil, nil, fmt.Errorf("open the run with the baselines: %w", err)
-		}
-		if err := sameBaselines(base, id); err != nil {
-			return nil, nil, err
-		}
-		more, err := base.Samples()
-		if err != nil {
-			return nil, nil, err
-		}
-		wanted := map[string]bool{}
-		for _, k := range id.Items {
-			wanted[k] = true
-		}
-		for _, x := range more {
-			if x.Condition == mediation.Card || wanted[x.Item] && slices.Contains(mediation.Baselines, x.Condition) {
-				samples = append(samples, x)
-			}
-		}
-	}
 	m, err := mediation.Score(samples, mediation.ScoreOptions{Seed: uint64(s.seed), ReferenceRule: s.reference})
 	if err != nil {
 		return nil, nil, err
