@@ -192,11 +192,11 @@ func VenvDir() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the cache folder: %w", err)
 	}
-	b, err := scripts.Files.ReadFile(scripts.Requirements)
+	needed, err := requirements()
 	if err != nil {
-		return "", fmt.Errorf("read the requirements of training: %w", err)
+		return "", err
 	}
-	return filepath.Join(cache, "python", "sft-"+sum(b)[:12]), nil
+	return filepath.Join(cache, "python", "sft-"+sum([]byte(fmt.Sprint(needed)))[:12]), nil
 }
 
 // VenvPython returns the interpreter of a virtual environment.
