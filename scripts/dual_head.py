@@ -268,15 +268,24 @@ class DualHead(nn.Module):
 
     The rows replace those of the frozen embeddings in both directions and are
     three vectors, so that the gradient never takes the size of the vocabulary.
+
+    The decision head learns on standardised states: their mean is large against
+    what tells them apart, and a head on the plain states swings with it. head
+    gives the same decision as a linear map of the plain states.
     """
 
     marker_ids: Tensor
+    centre: Tensor
+    spread: Tensor
 
     def __init__(self, model: PreTrainedModel, markers: dict[str, int], rows: bool) -> None:
         super().__init__()
         self.model = model  # a causal language model, its layers perhaps with adapters
         weights = embeddings(model)
-        self.decision = nn.Linear(weights[0].shape[1], 1)
+        width = weights[0].shape[1]
+        self.decision = nn.Linear(width, 1)
+        self.register_buffer("centre", torch.zeros(width))
+        self.register_buffer("spread", torch.ones(width))
         nn.init.zeros_(self.decision.weight)
         nn.init.zeros_(self.decision.bias)
         self.register_buffer("marker_ids", torch.tensor([markers[m] for m in MARKERS]), persistent=False)
@@ -308,8 +317,19 @@ class DualHead(nn.Module):
     def decide(self, states: Tensor) -> Tensor:
         """The log-odds of speaking, in f32, for states of shape (decisions, width)."""
         with torch.autocast(states.device.type, enabled=False):
-            y: Tensor = self.decision(states.float()).squeeze(-1)
+            y: Tensor = self.decision((states.float() - self.centre) / self.spread).squeeze(-1)
         return y
+
+    def standardise(self, states: Tensor) -> None:
+        """Takes mean and standard deviation from states of shape (positions, width)."""
+        self.centre.copy_(states.float().mean(dim=0))
+        self.spread.copy_(states.float().std(dim=0).clamp(min=1e-3))
+
+    def head(self) -> dict[str, Tensor]:
+        """The decision on plain states: decision.weight of shape (1, width) and decision.bias of shape (1), in f32."""
+        weight = self.decision.weight.detach().double() / self.spread.double()
+        bias = self.decision.bias.detach().double() - weight @ self.centre.double()
+        return {"decision.weight": weight.float().cpu(), "decision.bias": bias.float().cpu()}
 
     def forward(self, batch: Batch, pos_weight: float) -> tuple[Tensor, Tensor, Tensor]:
         """The summed losses of the language model and of the decisions, and the decisions' log-odds.

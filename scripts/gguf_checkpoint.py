@@ -96,7 +96,7 @@ def halves(weight: np.ndarray, heads: int) -> np.ndarray:
 def llama3_rope(file: File, theta: float, head: int) -> dict[str, Any]:
     """Llama 3's frequency scaling, which GGUF keeps as a tensor of divisors; checked against that tensor."""
     found = file.weight("rope_freqs.weight")
-    factor, low, high, original = float(found.max()), 1.0, 4.0, 8192
+    factor, low, high, original = round(float(found.max()), 3), 1.0, 4.0, 8192
     wavelength = 2 * np.pi * theta ** (np.arange(0, head, 2, dtype=np.float64) / head)
     smooth = (original / wavelength - low) / (high - low)
     between = 1 / ((1 - smooth) / factor + smooth)

@@ -56,9 +56,9 @@ def greedy(network: DualHead, ids: list[int], count: int, ends: set[int]) -> tup
     gaps: list[float] = []
     past, given = None, ids
     for _ in range(count):
-        out: Any = network.model(torch.tensor([given]), past_key_values=past, use_cache=True, logits_to_keep=1)
+        out: Any = network.model(torch.tensor([given]), cache=past, use_cache=True, logits_to_keep=1)
         best = out.logits[0, -1].float().topk(2)
-        past, given = out.past_key_values, [int(best.indices[0])]
+        past, given = out.cache, [int(best.indices[0])]
         chosen += given
         gaps.append(float(best.values[0] - best.values[1]))
         if given[0] in ends:

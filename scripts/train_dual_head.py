@@ -63,6 +63,7 @@ from dual_head import (
 INTERRUPTED = 130
 KEPT_CHECKPOINTS = 2
 CLIP_NORM = 1.0
+STANDARD_EXAMPLES = 32  # whose states show their mean and spread
 LESS_MEMORY = "lower it with --gradient-checkpointing, --max-length, --batch or --load-in-4bit"
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj"]  # phi3 has one for three
 
@@ -271,7 +272,7 @@ def build(config: Config, device: torch.device) -> tuple[DualHead, PeftModel | N
     if not config.reuse_tokens:
         start_markers(model, tokenizer, markers, config.seed)
     if config.gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.activation_checkpointing_enable({"use_reentrant": False})
     # The peft model wraps the same modules, which the network goes on calling itself.
     adapters = adapted(config, model) if config.method == "lora" else None
     return DualHead(model, markers, rows=adapters is not None), adapters, tokenizer
@@ -369,6 +370,12 @@ class Trainer:
     def trainable(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self.network.named_parameters() if p.requires_grad}
 
+    def learned(self) -> dict[str, torch.Tensor]:
+        """All that differs from the base: what is trained, and the mean and spread that the head learns on."""
+        network = self.network
+        values = {n: p.detach() for n, p in self.trainable().items()}
+        return values | {"centre": network.centre, "spread": network.spread}
+
     def memory(self) -> int:
         """The most memory used on the GPU so far, or what the process uses now."""
         if self.device.type == "cuda":
@@ -386,6 +393,8 @@ class Trainer:
             device=str(self.device),
             memory_bytes=self.memory(),
         )
+        if self.step == 0:
+            self.standardise()
         saved = time.monotonic()
         indices = order(len(self.train), self.config.seed)
         for _ in range(self.step * self.group):
@@ -405,6 +414,19 @@ class Trainer:
         threshold = self.evaluate()
         path = self.write_final(threshold)
         self.events.emit("done", path=str(path), steps=self.step, seconds=round(time.monotonic() - began, 1))
+
+    def standardise(self) -> None:
+        """Shows the decision head the states of the first examples before it learns."""
+        self.wrapped.eval()
+        states = []
+        indices = order(len(self.train), self.config.seed)
+        for _ in range(min(STANDARD_EXAMPLES, len(self.train))):
+            if self.world == 1:
+                self.stop_if_asked()
+            batch = collate([self.train[next(indices)]], self.pad).to(self.device)
+            with torch.no_grad(), self.autocast():
+                states.append(self.network.states(batch.ids).flatten(0, 1)[batch.at_turn_end].float())
+        self.network.standardise(torch.cat(states))
 
     def stop_if_asked(self) -> None:
         """Ends the training where a signal came in any of the processes. Between steps the state is whole."""
@@ -445,9 +467,10 @@ class Trainer:
                     self.diverged(f"records {', '.join(e.id for e in some)}")
                 self.accelerator.backward(loss)
             lm_sum, bce_sum = lm_sum + lm.detach(), bce_sum + bce.detach()
-        norm = nn.utils.clip_grad_norm_(list(self.trainable().values()), CLIP_NORM)
-        if not torch.isfinite(norm):
-            self.diverged("the gradient")
+        for g in self.optimizer.param_groups:
+            # Each group on its own: the decision head's gradient would leave the adapters nothing.
+            if not torch.isfinite(nn.utils.clip_grad_norm_(g["params"], CLIP_NORM)):
+                self.diverged("the gradient")
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.step += 1
@@ -521,7 +544,7 @@ class Trainer:
         path = self.config.out / "checkpoints" / f"step-{self.step}"
         partial = path.with_name(f".{path.name}")
         partial.mkdir(parents=True, exist_ok=True)
-        save_file({n: p.detach().contiguous() for n, p in self.trainable().items()}, partial / "trainable.safetensors")
+        save_file(self.learned(), partial / "learned.safetensors")
         torch.save(self.optimizer.state_dict(), partial / "optimizer.pt")
         state = {"step": self.step, "seconds": self.seconds, "fingerprint": self.fingerprint}
         (partial / "state.json").write_text(json.dumps(state))
@@ -548,10 +571,9 @@ class Trainer:
                 f"{path} was made with other settings, data or base model: "
                 "repeat those to continue it, or name another folder",
             )
-        values = load_file(path / "trainable.safetensors")
-        with torch.no_grad():
-            for name, p in self.trainable().items():
-                p.copy_(values[name])
+        values = load_file(path / "learned.safetensors")
+        for name, x in self.learned().items():
+            x.copy_(values[name])
         self.optimizer.load_state_dict(torch.load(path / "optimizer.pt", weights_only=True))
         self.step = self.saved_step = int(state["step"])
         self.seconds = float(state["seconds"])
@@ -569,8 +591,7 @@ class Trainer:
             save_file({n: r.detach().contiguous().cpu() for n, r in rows.items()}, partial / "markers.safetensors")
         else:
             network.model.save_pretrained(partial)
-        head = {f"decision.{n}": p.detach().float().contiguous().cpu() for n, p in network.decision.named_parameters()}
-        save_file(head, partial / "head.safetensors", metadata={"content": "decision head"})
+        save_file(network.head(), partial / "head.safetensors", metadata={"content": "decision head"})
         self.tokenizer.save_pretrained(partial)
         card = {
             "schema": 1,
@@ -599,7 +620,8 @@ def explained(e: BaseException, config: Config | None) -> DualHeadError:
     if isinstance(e, MemoryError | torch.cuda.OutOfMemoryError) or any(r in text for r in refused):
         return DualHeadError("oom", f"out of memory: {LESS_MEMORY}")
     full = isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or "No space left on device" in text or "file write failed" in text:
+    # torch's writer hides the system's error, and its failure is one of the file system.
+    if full or "No space left on device" in text or "inline_container" in text:
         where = config.out if config else "the output folder"
         return DualHeadError("disk", f"no space is left for {where}: free some and continue with --resume")
     return DualHeadError("other", f"{type(e).__name__}: {text[:300]}")
