@@ -90,7 +90,7 @@ func Build(ctx context.Context, o PackageOptions) (*Package, error) {
 	if err := packagePlace(o.Out, o.Force); err != nil {
 		return nil, err
 	}
-	p := &Package{Dir: o.Out, Merged: filepath.Join(o.Out, mergedDir), Python: o.Python, Training: m}
+	p := &Package{Dir: o.Out, Merged: filepath.Join(o.Out, mergedDir), Python: o.Python, Training: m, Card: Card{Markers: t.Markers}}
 	if p.Python == "" && len(m.Sessions) > 0 {
 		p.Python = m.Sessions[len(m.Sessions)-1].Environment.Python
 	}
@@ -186,7 +186,11 @@ func (p *Package) convert(ctx context.Context, gguf string, o PackageOptions) er
 	if o.Quantize != Unquantized {
 		to = filepath.Join(p.Merged, "f16.gguf")
 	}
-	err = p.python(ctx, []string{"PYTHONPATH=" + dir}, filepath.Join(dir, "convert_hf_to_gguf.py"), p.Merged, "--outtype", "f16", "--outfile", to)
+	from, err := p.convertible()
+	if err != nil {
+		return err
+	}
+	err = p.python(ctx, []string{"PYTHONPATH=" + dir}, filepath.Join(dir, "convert_hf_to_gguf.py"), from, "--outtype", "f16", "--outfile", to)
 	if err != nil {
 		return fmt.Errorf("convert to GGUF: %w", err)
 	}
@@ -201,6 +205,63 @@ func (p *Package) convert(ctx context.Context, gguf string, o PackageOptions) er
 		return fmt.Errorf("remove the model before quantising: %w", err)
 	}
 	return nil
+}
+
+// sentencePiece is the vocabulary of models such as Gemma and Phi-3, in a file of
+// its own beside tokenizer.json.
+const sentencePiece = "tokenizer.model"
+
+// convertible returns the folder to convert: the checkpoint, or for a vocabulary of
+// SentencePiece a view of it. The converter takes such a vocabulary from the base's
+// own file, which a fast tokenizer does not save again, and looks for what was
+// added to it in tokenizer_config.json, where it no longer stands.
+func (p *Package) convertible() (string, error) {
+	model := filepath.Join(p.Training.Base.Dir, sentencePiece)
+	if _, err := os.Stat(model); errors.Is(err, fs.ErrNotExist) {
+		return p.Merged, nil
+	} else if err != nil {
+		return "", fmt.Errorf("find the base's vocabulary: %w", err)
+	}
+	view := filepath.Join(p.Merged, "view")
+	entries, err := os.ReadDir(p.Merged)
+	if err != nil {
+		return "", fmt.Errorf("read the merged checkpoint: %w", err)
+	}
+	const config = "tokenizer_config.json"
+	files := map[string]string{sentencePiece: model}
+	for _, e := range entries {
+		if e.Name() != config && e.Name() != sentencePiece {
+			files[e.Name()] = filepath.Join(p.Merged, e.Name())
+		}
+	}
+	if err := os.Mkdir(view, 0o755); err != nil {
+		return "", fmt.Errorf("make a view of the merged checkpoint: %w", err)
+	}
+	for name, target := range files {
+		if target, err = filepath.Abs(target); err == nil {
+			err = os.Symlink(target, filepath.Join(view, name))
+		}
+		if err != nil {
+			return "", fmt.Errorf("make a view of the merged checkpoint: %w", err)
+		}
+	}
+	var tokenizer map[string]any
+	b, err := os.ReadFile(filepath.Join(p.Merged, config))
+	if err == nil {
+		err = json.Unmarshal(b, &tokenizer)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the merged tokenizer: %w", err)
+	}
+	added, _ := tokenizer["added_tokens_decoder"].(map[string]any)
+	if added == nil {
+		added = map[string]any{}
+	}
+	for text, id := range p.Card.Markers {
+		added[fmt.Sprint(id)] = map[string]any{"content": text, "special": false}
+	}
+	tokenizer["added_tokens_decoder"] = added
+	return view, writeJSON(filepath.Join(view, config), tokenizer)
 }
 
 // converter installs the converter, once, in a folder of its own in the cache.
