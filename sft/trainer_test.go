@@ -249,7 +249,7 @@ step 1 1; touch "$out/ready"
 			return ctx
 		}, true},
 		"it is silent": {hang, func(s *Supervision, ready string) context.Context {
-			s.Stall, s.Grace = 200*time.Millisecond, 50*time.Millisecond
+			s.Stall, s.Grace = 3*time.Second, 50*time.Millisecond // after it has begun, on a busy machine too
 			return t.Context()
 		}, false},
 	} {
@@ -270,7 +270,7 @@ step 1 1; touch "$out/ready"
 				if err != nil {
 					t.Fatal(err)
 				}
-				for limit := time.Now().Add(5 * time.Second); alive(pid); time.Sleep(5 * time.Millisecond) {
+				for limit := time.Now().Add(20 * time.Second); alive(pid); time.Sleep(5 * time.Millisecond) {
 					if time.Now().After(limit) {
 						t.Fatalf("the %s process %d is left behind", file, pid)
 					}

@@ -194,7 +194,7 @@ func (x *sftTrainFlags) configFlags(f *pflag.FlagSet) {
 	c.IntVar(&t.Threads, "threads", 0, "CPU threads; 0 for torch's own choice")
 	c.VisitAll(func(g *pflag.Flag) {
 		x.fromConfig = append(x.fromConfig, g.Name)
-		if g.DefValue == "0" || g.DefValue == "" || g.DefValue == "false" {
+		if g.Name != "reuse-tokens" {
 			g.Usage += " (default: the preset's)"
 		}
 	})
