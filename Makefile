@@ -8,8 +8,9 @@
 #   lint                     3 min
 #   unit and race tests     12 min   the real engine and the real server included
 #   torch                    4 min   once, 3 GB
-#   states against torch     2 min
-# What is left is for later parts (training, a browser).
+#   training scripts         3 min
+#   states against torch     3 min
+# What is left is for later parts (a browser).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -33,15 +34,17 @@ demo-ollama: build
 	CCMED_OLLAMA_BIN="$$ollama" scripts/with_ollama.sh smollm2-demo "$$model" scripts/demo.sh smollm2-demo --backend ollama
 
 lint:
-	test -z "$$(gofmt -l bench cmd infer probe)" || { gofmt -l bench cmd infer probe; exit 1; }
+	test -z "$$(gofmt -l bench cmd infer probe scripts sft)" || { gofmt -l bench cmd infer probe scripts sft; exit 1; }
 	go vet ./...
 	go run $(STATICCHECK) ./...
 	go mod tidy -diff
 	for f in scripts/*.sh .ci/run; do bash -n "$$f"; done
 
-# The Python side: what its packages check, and hidden states against transformers.
+# The Python side: what its packages check, the training scripts, and hidden states
+# against transformers.
 test-python:
-	python=$$(scripts/test_python.sh); "$$python" -m ruff check scripts probe/linear/testdata
+	python=$$(scripts/test_python.sh); "$$python" -m ruff check probe/linear/testdata
+	scripts/test_train.sh
 	scripts/test_states.sh
 
 # CCMED_REQUIRE=1 turns "skipped: no engine, model or server" into a failure.
@@ -51,6 +54,7 @@ test: build lint
 	CCMED_REQUIRE=1 CCMED_TEST_MODEL="$$model" CCMED_OLLAMA_BIN="$$ollama" go test -race -timeout 40m ./...
 	$(MAKE) test-python
 
+# BenchmarkStatesTransformers needs CCMED_BENCH_PYTHON, see scripts/test_python.sh.
 bench:
 	go test -run '^$$' -bench . -benchmem ./bench/run ./probe/linear ./probe/activation ./infer/llamacpp
 
