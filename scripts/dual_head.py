@@ -10,6 +10,7 @@ model's head reads, at every <TURN_END>. The language model is trained on what
 follows [SPEAK] and nowhere else: at inference [SPEAK] itself is given.
 """
 
+import contextlib
 import json
 import shutil
 import tempfile
@@ -369,8 +370,16 @@ def best_threshold(dialogues: Sequence[Sequence[float]]) -> tuple[float, float]:
     return threshold, accuracy
 
 
-def replace_folder(partial: Path, out: Path) -> None:
-    """Puts a finished folder in the place of out."""
-    if out.exists():
-        shutil.rmtree(out)
-    partial.rename(out)
+@contextlib.contextmanager
+def replacing(out: Path) -> Iterator[Path]:
+    """A folder to write into, which takes the place of out when all went well and is removed otherwise."""
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        if out.exists():
+            shutil.rmtree(out)
+        partial.rename(out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

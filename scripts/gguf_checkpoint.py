@@ -15,8 +15,6 @@ tokens added, to be compared with llama.cpp's token ids.
 
 import argparse
 import json
-import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,6 +36,8 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen2Config,
 )
+
+from dual_head import replacing
 
 SHARD_BYTES = 4 << 30
 NEEDS_FOLDER = "give the model's Hugging Face folder instead of its GGUF file"
@@ -326,26 +326,18 @@ def write_tokenizer(file: File, out: Path) -> None:
 
 
 def write_checkpoint(file: File, out: Path) -> None:
-    """Writes the checkpoint beside out first, so that out is complete or absent."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise Unsupported(f"{out} exists already: remove it or name another folder")
     config = configuration(file)
-    partial = out.with_name(f".{out.name}.{os.getpid()}")
-    partial.mkdir(parents=True)
-    try:
+    ends = {file.get(f"tokenizer.ggml.{k}_token_id") for k in ("eos", "eot")} - {None}
+    generation = GenerationConfig(
+        bos_token_id=config.bos_token_id, eos_token_id=sorted(ends) or None, pad_token_id=config.pad_token_id
+    )
+    with replacing(out) as partial:
         write_tokenizer(file, partial)
         config.save_pretrained(partial)
-        ends = {file.get(f"tokenizer.ggml.{k}_token_id") for k in ("eos", "eot")} - {None}
-        generation = GenerationConfig(
-            bos_token_id=config.bos_token_id, eos_token_id=sorted(ends) or None, pad_token_id=config.pad_token_id
-        )
         generation.save_pretrained(partial)
         write_weights(partial, weights(file, config))
-        if out.exists():
-            out.rmdir()
-        partial.rename(out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def ids_by(model: Path) -> Callable[[str], list[int]]:

@@ -9,8 +9,6 @@ and converts to GGUF like any other; the decision head stays a file of its own.
 
 import argparse
 import json
-import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -19,7 +17,16 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoConfig, PreTrainedModel
 
-from dual_head import MARKERS, DualHeadError, embeddings, fit_vocabulary, load_model, load_tokenizer, marker_ids
+from dual_head import (
+    MARKERS,
+    DualHeadError,
+    embeddings,
+    fit_vocabulary,
+    load_model,
+    load_tokenizer,
+    marker_ids,
+    replacing,
+)
 
 F16_LARGEST = 65504
 
@@ -50,13 +57,12 @@ def check(model: PreTrainedModel) -> None:
 
 
 def merge(final: Path, out: Path, base: Path | None) -> None:
-    """Writes the checkpoint beside out first, so that out is complete or absent."""
     card_path = final / "dual_head.json"
     try:
         card = json.loads(card_path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as e:
         raise DualHeadError("data", f"{card_path} cannot be read: name the folder final of a training") from e
-    if out.exists() and any(out.iterdir()):
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DualHeadError("data", f"{out} exists already: remove it or name another folder")
     base = base or Path(card["base"])
     if not (base / "config.json").is_file():
@@ -67,19 +73,12 @@ def merge(final: Path, out: Path, base: Path | None) -> None:
         raise DualHeadError("data", f"the markers {markers} of {final} are not those of its dual_head.json")
     model = merged(final, base, markers)
     check(model)
-    partial = out.with_name(f".{out.name}.{os.getpid()}")
-    partial.mkdir(parents=True)
-    try:
-        # Half of f32's bytes where the base had no more: a merge is not more exact than its base.
-        dtype: torch.dtype = AutoConfig.from_pretrained(str(base)).dtype or torch.float32
-        torch.nn.Module.to(model, dtype)
+    # Half of f32's bytes where the base had no more: a merge is not more exact than its base.
+    dtype: torch.dtype = AutoConfig.from_pretrained(str(base)).dtype or torch.float32
+    torch.nn.Module.to(model, dtype)
+    with replacing(out) as partial:
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
-        if out.exists():
-            out.rmdir()
-        partial.rename(out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def main() -> None:

@@ -55,7 +55,7 @@ from dual_head import (
     load_tokenizer,
     marker_ids,
     read_jsonl,
-    replace_folder,
+    replacing,
     start_markers,
     turn_accuracy,
 )
@@ -80,12 +80,12 @@ class Config:
     alpha: int = 16
     dropout: float = 0.0
     targets: list[str] = dataclasses.field(default_factory=list)  # empty: the attention projections
-    lr_adapter: float = 2e-4
-    lr_head: float = 1e-3
+    lr_adapter: float = 5e-4
+    lr_head: float = 5e-3
     epochs: float = 1
     max_steps: int = 0
     batch: int = 1
-    grad_accum: int = 4
+    grad_accum: int = 2
     weight: float = 1.0
     pos_weight: float = 0
     seed: int = 1
@@ -98,7 +98,7 @@ class Config:
     save_seconds: float = 0
     eval_steps: int = 0
     resume: bool = False
-    warmup_steps: int = 0
+    warmup_steps: int = 10
     threads: int = 0
 
     # Options that do not change what is learned, so that a resumed training may have others.
@@ -139,7 +139,7 @@ class Config:
     def fingerprint(self) -> str:
         """What must be the same for a training to be continued."""
         learned = {k: v for k, v in dataclasses.asdict(self).items() if k not in self.FREE}
-        learned["data"] = {f: digest(self.data / f) for f in ("train.jsonl", "valid.jsonl")}
+        learned["data"] = digest(self.data / "export.json")  # has the hashes of the others
         learned["base"] = json.loads((self.base / "config.json").read_text(encoding="utf-8"))
         return hashlib.sha256(json.dumps(learned, sort_keys=True).encode()).hexdigest()
 
@@ -300,7 +300,9 @@ def adapted(config: Config, model: PreTrainedModel) -> PeftModel:
     targets = [t for t in config.targets or ATTENTION if t in names]
     absent = [t for t in config.targets if t not in names]
     if absent or not targets:
-        raise DualHeadError("data", f"the model has no layers {absent or ATTENTION}: --targets of {sorted(names)}")
+        raise DualHeadError(
+            "data", f"the model has no layers {absent or ATTENTION}: choose --targets among {sorted(names)}"
+        )
     if config.load_in_4bit:
         prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     torch.manual_seed(config.seed)
@@ -326,9 +328,9 @@ class Trainer:
         self.device, self.world = self.accelerator.device, int(self.accelerator.num_processes)
         check_export(config.data)
         check_memory(config, self.device)
-        self.fingerprint = config.fingerprint()
         self.network, self.adapters, self.tokenizer = build(config, self.device)
         self.markers = marker_ids(self.tokenizer)
+        self.fingerprint = config.fingerprint()
         context = int(self.network.model.config.max_position_embeddings)
         longest = config.max_length or context
         if longest > context:
@@ -358,14 +360,10 @@ class Trainer:
         self.rates = [g["lr"] for g in self.optimizer.param_groups]
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """The decision head and the markers' rows learn at a rate of their own: they start from nothing."""
-        fresh: list[nn.Parameter] = []
-        model: list[nn.Parameter] = []
-        for name, p in self.network.named_parameters():
-            if p.requires_grad:
-                (fresh if name.startswith(("decision", "rows")) else model).append(p)
-        groups = [{"params": fresh, "lr": self.config.lr_head}, {"params": model, "lr": self.config.lr_adapter}]
-        return [g for g in groups if g["params"]]
+        """The decision head starts from nothing and learns at a rate of its own; all else at the adapters'."""
+        head = list(self.network.decision.parameters())
+        rest = [p for n, p in self.network.named_parameters() if p.requires_grad and not n.startswith("decision.")]
+        return [{"params": head, "lr": self.config.lr_head}, {"params": rest, "lr": self.config.lr_adapter}]
 
     def trainable(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self.network.named_parameters() if p.requires_grad}
@@ -436,6 +434,7 @@ class Trainer:
         if stop.item() > 0:
             if self.step > self.saved_step:
                 self.save()
+            self.accelerator.wait_for_everyone()  # a process that ends takes the others with it
             raise Interrupted
 
     def rate(self) -> float:
@@ -542,13 +541,11 @@ class Trainer:
         if not self.accelerator.is_main_process:
             return
         path = self.config.out / "checkpoints" / f"step-{self.step}"
-        partial = path.with_name(f".{path.name}")
-        partial.mkdir(parents=True, exist_ok=True)
-        save_file(self.learned(), partial / "learned.safetensors")
-        torch.save(self.optimizer.state_dict(), partial / "optimizer.pt")
         state = {"step": self.step, "seconds": self.seconds, "fingerprint": self.fingerprint}
-        (partial / "state.json").write_text(json.dumps(state))
-        replace_folder(partial, path)
+        with replacing(path) as partial:
+            save_file(self.learned(), partial / "learned.safetensors")
+            torch.save(self.optimizer.state_dict(), partial / "optimizer.pt")
+            (partial / "state.json").write_text(json.dumps(state))
         self.events.emit("checkpoint", step=self.step, path=str(path))
         for old in self.checkpoints()[:-KEPT_CHECKPOINTS]:
             shutil.rmtree(old)
@@ -582,17 +579,7 @@ class Trainer:
         path = self.config.out / "final"
         if not self.accelerator.is_main_process:
             return path
-        partial = path.with_name(".final")
-        partial.mkdir(parents=True, exist_ok=True)
         network = self.network
-        if self.adapters is not None:
-            self.adapters.save_pretrained(str(partial), save_embedding_layers=False)
-            rows = dict(zip(("input", "output"), network.rows, strict=False))
-            save_file({n: r.detach().contiguous().cpu() for n, r in rows.items()}, partial / "markers.safetensors")
-        else:
-            network.model.save_pretrained(partial)
-        save_file(network.head(), partial / "head.safetensors", metadata={"content": "decision head"})
-        self.tokenizer.save_pretrained(partial)
         card = {
             "schema": 1,
             "markers": self.markers,
@@ -606,8 +593,16 @@ class Trainer:
             "seconds": round(self.seconds, 1),
             "config": {k: str(v) if isinstance(v, Path) else v for k, v in dataclasses.asdict(self.config).items()},
         }
-        (partial / "dual_head.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
-        replace_folder(partial, path)
+        with replacing(path) as partial:
+            if self.adapters is not None:
+                self.adapters.save_pretrained(str(partial), save_embedding_layers=False)
+                rows = dict(zip(("input", "output"), network.rows, strict=False))
+                save_file({n: r.detach().contiguous().cpu() for n, r in rows.items()}, partial / "markers.safetensors")
+            else:
+                network.model.save_pretrained(partial)
+            save_file(network.head(), partial / "head.safetensors", metadata={"content": "decision head"})
+            self.tokenizer.save_pretrained(partial)
+            (partial / "dual_head.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
         return path
 
 
@@ -641,10 +636,11 @@ def main() -> int:
         trainer.run()
     except Interrupted:
         events.emit("interrupted", step=trainer.step if trainer else 0)
-        return INTERRUPTED
+        return 0 if events.silent else INTERRUPTED  # torchrun would end the first process for the others' failure
     except Exception as e:
         traceback.print_exc()
         failure = explained(e, config)
+        events.silent = False  # whichever process failed
         events.emit("error", kind=failure.kind, message=str(failure))
         return 1
     return 0

@@ -141,7 +141,15 @@ def make_trainer(base: Path, export: Path, tmp_path: Path) -> MakeTrainer:
     """A trainer of the tiny model on the made-up dialogues; keywords are options of its configuration."""
 
     def make(events: Events | None = None, **options: Any) -> Trainer:
-        given = {"base": base, "data": export, "out": tmp_path / "out", "grad_accum": 1, "batch": 2, **options}
+        given = {
+            "base": base,
+            "data": export,
+            "out": tmp_path / "out",
+            "grad_accum": 1,
+            "batch": 2,
+            "warmup_steps": 0,
+            **options,
+        }
         config = Config(**given)
         config.check()
         trainer = Trainer(config, events or Recorder())

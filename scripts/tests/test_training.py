@@ -22,7 +22,7 @@ from merge_dual_head import merge
 from reference_dual_head import describe, load
 from train_dual_head import Config, Interrupted, Trainer, explained
 
-LORA: dict[str, Any] = {"dropout": 0.2, "lr_adapter": 1e-2, "lr_head": 1e-2, "max_steps": 5}
+LORA: dict[str, Any] = {"dropout": 0.2, "lr_adapter": 1e-2, "lr_head": 1e-2, "max_steps": 5, "warmup_steps": 2}
 FULL: dict[str, Any] = {"method": "full", "reuse_tokens": REUSE, "lr_adapter": 1e-3, "max_steps": 5}
 
 
