@@ -287,7 +287,7 @@ func (w *watch) follow(ctx context.Context) error {
 			w.stop(syscall.SIGTERM)
 		case <-w.kill:
 			if w.failed == nil {
-				w.note(fmt.Sprintf("the trainer did not end within %s and was killed; the checkpoint before is kept", w.s.Grace))
+				w.note(fmt.Sprintf("the trainer did not end within %s and was killed; what it saved before is kept", w.s.Grace))
 			}
 			signalGroup(w.cmd, syscall.SIGKILL)
 		case err := <-w.exited:

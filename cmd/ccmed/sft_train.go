@@ -158,7 +158,7 @@ one), and each flag overrides one of them. An interrupt saves a checkpoint;
 	f.BoolVar(&x.resume, "resume", false, "go on with the run in --out")
 	f.BoolVar(&x.force, "force", false, "train a large model without a GPU, or with less memory than it is estimated to take")
 	f.DurationVar(&x.stall, "stall-timeout", 30*time.Minute, "stop a trainer that says nothing for so long")
-	f.DurationVar(&x.grace, "grace", 2*time.Minute, "time for a checkpoint after an interrupt")
+	f.DurationVar(&x.grace, "grace", 10*time.Minute, "time to finish the step in hand and save a checkpoint after an interrupt")
 	f.StringArrayVar(&x.hosts, "host", nil, "server address for --base ollama:MODEL (default $OLLAMA_HOST or 127.0.0.1:11434)")
 	x.configFlags(f)
 	return cmd
