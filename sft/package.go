@@ -64,8 +64,9 @@ type outcome struct {
 
 // Build merges the result of a training run, converts it to GGUF and binds the
 // decision head to it. The card that it writes has no proofs yet. The caller
-// removes Merged when the proofs are done, see Package.Finish.
-func Build(ctx context.Context, o PackageOptions) (*Package, error) {
+// removes Merged when the proofs are done, see Package.Finish. What fails leaves an
+// empty folder.
+func Build(ctx context.Context, o PackageOptions) (made *Package, err error) {
 	if o.Note == nil {
 		o.Note = func(string) {}
 	}
@@ -90,9 +91,17 @@ func Build(ctx context.Context, o PackageOptions) (*Package, error) {
 	if err := packagePlace(o.Out, o.Force); err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, packagePlace(o.Out, true)) // half a package is none
+		}
+	}()
 	p := &Package{Dir: o.Out, Merged: filepath.Join(o.Out, mergedDir), Python: o.Python, Training: m, Card: Card{Markers: t.Markers}}
 	if p.Python == "" && len(m.Sessions) > 0 {
 		p.Python = m.Sessions[len(m.Sessions)-1].Environment.Python
+	}
+	if _, err := CheckPython(ctx, p.Python); err != nil {
+		return nil, err
 	}
 	gguf := filepath.Join(o.Out, ModelFile)
 	o.Note("merging the adapter into the base")
@@ -144,7 +153,8 @@ func packagePlace(dir string, force bool) error {
 		return fmt.Errorf("look into the package's folder: %w", err)
 	}
 	for _, e := range entries {
-		if !slices.Contains([]string{ModelFile, HeadFile, CardFile, mergedDir}, e.Name()) {
+		unfinished := strings.HasPrefix(e.Name(), "."+mergedDir) // of a merge that was killed
+		if !unfinished && !slices.Contains([]string{ModelFile, HeadFile, CardFile, mergedDir}, e.Name()) {
 			return fmt.Errorf("%s holds other files, such as %s; choose a new folder with --out", dir, e.Name())
 		}
 	}

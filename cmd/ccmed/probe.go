@@ -16,6 +16,7 @@ import (
 	"github.com/ccmed/ccmed/bench/prompt"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/timing"
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 	"github.com/ccmed/ccmed/infer/ollama"
@@ -239,14 +240,18 @@ func (x *extractFlags) linesFrom(a *app, ex *probe.Extraction, id infer.Model, s
 	}
 	m := dir.Manifest()
 	med := m.Identity.Models[mediation.RoleMediator]
+	// The lines of a tuned model that chose its turns itself: those at the conflict.
+	chosen := m.Identity.Task == "timing" && m.Identity.Options["mode"] == string(timing.DualHead)
 	switch {
-	case m.Identity.Task != "mediation":
-		return nil, fmt.Errorf("--from %s is a %s run; name a mediation run", x.from, m.Identity.Task)
+	case m.Identity.Task != "mediation" && !chosen:
+		return nil, fmt.Errorf("--from %s is a %s run; name a mediation run, or one of `ccmed sft predict`", x.from, m.Identity.Task)
 	case m.Status != run.StatusDone:
 		return nil, fmt.Errorf("%s is not finished; go on with: ccmed runs resume %s", x.from, x.from)
 	case med.Digest != id.Digest:
 		return nil, fmt.Errorf("%s was made with %s (%s) and the states would be those of %s (%s): not the same model", x.from, med.Name, short(med.Digest), id.Name, short(id.Digest))
-	case m.Identity.Prompts["mediate"] != set.Hashes("mediate")["mediate"]:
+	case chosen && slices.ContainsFunc(ex.Pairs, func(p probe.Pair) bool { return p.Text == probe.TextOwnD }):
+		return nil, fmt.Errorf("%s holds one line a dialogue, which was told no stage; leave own-D out, for example with --conditions ND", x.from)
+	case !chosen && m.Identity.Prompts["mediate"] != set.Hashes("mediate")["mediate"]:
 		return nil, fmt.Errorf("%s was made with another prompt template mediate: its lines do not follow these prompts", x.from)
 	}
 	ex.Given, ex.Expected = map[string]map[string]string{}, map[string]map[string]int{}
@@ -254,12 +259,18 @@ func (x *extractFlags) linesFrom(a *app, ex *probe.Extraction, id infer.Model, s
 		if err != nil {
 			return nil, err
 		}
+		if chosen {
+			s.Condition = mediation.ND
+		}
 		if s.Step != mediation.StepUtterance || s.Condition != mediation.ND && s.Condition != mediation.D {
 			continue
 		}
 		var u mediation.Utterance
 		if err := json.Unmarshal(s.Data, &u); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", x.from, s.Key, err)
+		}
+		if chosen && u.Turn != u.Gold {
+			continue
 		}
 		if u.Turn != u.Gold {
 			return nil, fmt.Errorf("%s mediates at predicted turns; the states are read at the conflict turn: make a run with --turn gold", x.from)
@@ -280,7 +291,10 @@ func (x *extractFlags) linesFrom(a *app, ex *probe.Extraction, id infer.Model, s
 		return nil, fmt.Errorf("%s and --data share no dialogue", x.from)
 	}
 	if n := len(ds) - len(kept); n > 0 {
-		a.note("%d dialogues are left out: %s has no lines for them", n, x.from)
+		a.note("%d dialogues are left out: %s has no lines at the conflict for them", n, x.from)
+	}
+	if chosen {
+		a.note("the lines of %s were written after the dialogue alone, and are read after the prompts of a mediator", x.from)
 	}
 	return kept, nil
 }

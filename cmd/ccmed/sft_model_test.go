@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -10,10 +11,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ccmed/ccmed/bench/dialogue"
+	"github.com/ccmed/ccmed/bench/prompt"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/timing"
+	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/infertest"
 	"github.com/ccmed/ccmed/infer/llamacpp"
+	"github.com/ccmed/ccmed/probe"
 	"github.com/ccmed/ccmed/sft"
 )
 
@@ -155,4 +160,74 @@ func curves(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+// TestLinesOfTunedModel: mediate takes every line of a run of predict, extract
+// those at the conflict.
+func TestLinesOfTunedModel(t *testing.T) {
+	ds := dialogue.Sample()[:4]
+	gold := ds[0].ConflictTurn
+	said := map[string]struct {
+		turn     int
+		text     string
+		unscored string
+	}{
+		ds[0].Key(): {gold, "At the conflict.", ""},
+		ds[1].Key(): {ds[1].ConflictTurn - 1, "Too early.", ""},
+		ds[2].Key(): {0, "", sft.NotSpoken},
+		ds[3].Key(): {0, "", "hidden states are not finite"},
+	}
+	task := run.Task[dialogue.Dialogue]{Name: "timing", Steps: []run.Step[dialogue.Dialogue]{{Name: sft.StepUtterance,
+		Do: func(_ context.Context, _ infer.Backend, u run.Unit[dialogue.Dialogue], _ run.Lookup) (run.Sample, error) {
+			s := said[u.Item]
+			data, err := json.Marshal(sft.Utterance{Gold: u.Value.ConflictTurn, Turn: s.turn, Text: s.text})
+			return run.Sample{Data: data, Unscored: s.unscored}, err
+		}}}}
+	for _, d := range ds {
+		task.Units = append(task.Units, run.Unit[dialogue.Dialogue]{Item: d.Key(), Condition: string(timing.DualHead), Value: d})
+	}
+	m := infer.Model{Name: "tuned", Digest: "sha256:aa"}
+	path := filepath.Join(t.TempDir(), "run")
+	dir, err := run.Create(path, run.Identity{Task: "timing", Models: map[string]infer.Model{timing.Role: m},
+		Options: map[string]any{"mode": string(timing.DualHead)}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run.Execute(t.Context(), dir, task, run.Options{}); err != nil {
+		t.Fatal(err)
+	}
+
+	lines, err := readLines(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for item, s := range said {
+		l, ok := lines[item]
+		if known := item != ds[3].Key(); ok != known || known && (*l.Turn != s.turn || l.Utterance != s.text) {
+			t.Errorf("item %s is read as %+v (%t), want %+v", item, l, ok, s)
+		}
+	}
+
+	set, err := prompt.Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &app{stderr: io.Discard}
+	nd := []probe.Pair{{Context: probe.ContextND, Text: probe.TextOwnND}}
+	ex := &probe.Extraction{Pairs: nd}
+	x := &extractFlags{from: path}
+	kept, err := x.linesFrom(a, ex, m, set, ds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(kept) != 1 || kept[0].Key() != ds[0].Key() || ex.Given[ds[0].Key()][probe.TextOwnND] != "At the conflict." {
+		t.Errorf("extract keeps %d dialogues with the lines %v", len(kept), ex.Given)
+	}
+	d := append(nd, probe.Pair{Context: probe.ContextD, Text: probe.TextOwnD})
+	if _, err := x.linesFrom(a, &probe.Extraction{Pairs: d}, m, set, ds); err == nil || !strings.Contains(err.Error(), "--conditions ND") {
+		t.Errorf("lines that were told a stage: %v", err)
+	}
+	if _, err := x.linesFrom(a, ex, infer.Model{Name: "base", Digest: "sha256:bb"}, set, ds); err == nil || !strings.Contains(err.Error(), "not the same model") {
+		t.Errorf("states of another model: %v", err)
+	}
 }
