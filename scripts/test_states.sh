@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Compares the embedded engine's hidden states with transformers': four tiny
-# random models, made here, and SmolLM2. Arguments go to `go test`.
+# random models, made here, and SmolLM2; and takes one of the tiny ones through
+# probe extract, train, apply and report. Arguments go to `go test`.
 # CCMED_TEST_MODEL names SmolLM2's file; without it get_smollm2.sh fetches it.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,4 +18,4 @@ She says so in front of everyone; he bows, and the room goes quiet."
 
 cd "$here/.."
 CCMED_REQUIRE=1 CCMED_REQUIRE_PYTHON=1 CCMED_TEST_MODEL=$model CCMED_TINY_MODELS=$dir \
-  go test -count=1 -run AgainstTransformers "$@" ./infer/llamacpp
+  go test -count=1 -run 'AgainstTransformers|TinyProbes' "$@" ./infer/llamacpp ./cmd/ccmed

@@ -109,6 +109,9 @@ func (a *app) train(ctx context.Context, path string, t *trainFlags) error {
 	}
 	model := modelNames(dir.Manifest().Identity)
 	resampling := probe.Resampling{Resamples: t.resampling, Seed: uint64(t.seed)}
+	if t.apply != "" && probe.HoldsTurns(dir) {
+		return fmt.Errorf("%s holds states of turns; saved probes are applied to stores of lines (without --turns)", path)
+	}
 	if t.apply != "" {
 		found, err := probe.Apply(ctx, dir, t.apply, resampling)
 		if err != nil {
@@ -127,6 +130,9 @@ func (a *app) train(ctx context.Context, path string, t *trainFlags) error {
 	for i := range t.seeds {
 		o.Design.Seeds = append(o.Design.Seeds, uint64(t.seed+i))
 	}
+	if probe.HoldsTurns(dir) {
+		return a.trainTurns(ctx, dir, o)
+	}
 	if o.Dialogues, err = a.storeDialogues(ctx, dir, t.data); err != nil {
 		return err
 	}
@@ -137,11 +143,7 @@ func (a *app) train(ctx context.Context, path string, t *trainFlags) error {
 	if err != nil {
 		return err
 	}
-	b, err := json.MarshalIndent(f, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode the findings: %w", err)
-	}
-	if err := dir.WriteFile(probe.FindingsFile, append(b, '\n')); err != nil {
+	if err := writeFindings(dir, probe.FindingsFile, f); err != nil {
 		return err
 	}
 	saved, err := probe.Save(ctx, dir, f, o)
@@ -150,6 +152,26 @@ func (a *app) train(ctx context.Context, path string, t *trainFlags) error {
 	}
 	a.note("%d probes saved in %s", len(saved), filepath.Join(path, probe.ProbesDir))
 	return a.print(probe.Sections(model, f))
+}
+
+// trainTurns trains on a store of turns, which asks other questions.
+func (a *app) trainTurns(ctx context.Context, dir *run.Dir, o probe.FindOptions) error {
+	f, err := probe.FindTurns(ctx, dir, o)
+	if err != nil {
+		return err
+	}
+	if err := writeFindings(dir, probe.TurnFindingsFile, f); err != nil {
+		return err
+	}
+	return a.print(probe.TurnSections(modelNames(dir.Manifest().Identity), f))
+}
+
+func writeFindings(dir *run.Dir, name string, f any) error {
+	b, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the findings: %w", err)
+	}
+	return dir.WriteFile(name, append(b, '\n'))
 }
 
 // storeDialogues reads the dialogues of a store: those given, or those that the
@@ -236,26 +258,30 @@ func (a *app) probeReport(path, format, out string) error {
 	if err != nil {
 		return err
 	}
-	f, err := readFindings(dir)
+	found, err := readFindings(dir)
 	if err != nil {
 		return err
 	}
 	model := modelNames(dir.Manifest().Identity)
+	sections := found.sections(model)
 	return a.writeOut(out, func(w io.Writer) error {
 		switch format {
 		case "table":
 			if out == "" {
-				return a.print(probe.Sections(model, f))
+				return a.print(sections)
 			}
-			return report.Write(w, report.Terminal, probe.Sections(model, f), report.Options{})
+			return report.Write(w, report.Terminal, sections, report.Options{})
 		case "markdown":
-			return report.Write(w, report.Markdown, probe.Sections(model, f), report.Options{})
+			return report.Write(w, report.Markdown, sections, report.Options{})
 		case "html":
-			return report.Write(w, report.HTML, probe.Sections(model, f), report.Options{Title: "Probes: " + model})
+			return report.Write(w, report.HTML, sections, report.Options{Title: "Probes: " + model})
 		case "json":
-			return encodeTo(w, f)
+			return encodeTo(w, found.value())
 		case "csv":
-			return probe.WriteCSV(w, f)
+			if found.turns != nil {
+				return probe.WriteTurnsCSV(w, found.turns)
+			}
+			return probe.WriteCSV(w, found.cells)
 		}
 		return usagef("unknown --format %q; known are table, markdown, html, json and csv", format)
 	})
@@ -280,26 +306,63 @@ func (a *app) writeOut(path string, write func(io.Writer) error) error {
 	return nil
 }
 
+// findings are those of a store of cells or of a store of turns.
+type findings struct {
+	cells *probe.Findings
+	turns *probe.TurnFindings
+}
+
+func (f findings) value() any {
+	if f.turns != nil {
+		return f.turns
+	}
+	return f.cells
+}
+
+func (f findings) sections(model string) []report.Section {
+	if f.turns != nil {
+		return probe.TurnSections(model, f.turns)
+	}
+	return probe.Sections(model, f.cells)
+}
+
+// findingsFile is where a store's findings are, whether there are some or not.
+func findingsFile(dir *run.Dir) string {
+	if probe.HoldsTurns(dir) {
+		return filepath.Join(dir.Path(), probe.TurnFindingsFile)
+	}
+	return filepath.Join(dir.Path(), probe.FindingsFile)
+}
+
 // readFindings reads a store's findings and checks that they are of its samples.
-func readFindings(dir *run.Dir) (*probe.Findings, error) {
-	file := filepath.Join(dir.Path(), probe.FindingsFile)
+func readFindings(dir *run.Dir) (f findings, err error) {
+	file := findingsFile(dir)
 	again := "run `ccmed probe train " + dir.Path() + "` again"
 	if !exists(file) {
-		return nil, fmt.Errorf("%s has no findings yet; make them with `ccmed probe train %s`", dir.Path(), dir.Path())
+		return f, fmt.Errorf("%s has no findings yet; make them with `ccmed probe train %s`", dir.Path(), dir.Path())
 	}
-	f := &probe.Findings{}
-	if err := readJSON(file, f); err != nil {
-		return nil, err
+	var head struct {
+		Schema  int    `json:"schema"`
+		Samples string `json:"samples_sha256"`
 	}
-	if f.Schema != probe.FindingsSchema {
-		return nil, fmt.Errorf("%s was written by another version (schema %d, this one reads %d); %s", file, f.Schema, probe.FindingsSchema, again)
+	if err := readJSON(file, &head); err != nil {
+		return f, err
+	}
+	want := probe.FindingsSchema
+	if probe.HoldsTurns(dir) {
+		want, f.turns = probe.TurnFindingsSchema, &probe.TurnFindings{}
+	} else {
+		f.cells = &probe.Findings{}
+	}
+	if head.Schema != want {
+		return f, fmt.Errorf("%s was written by another version (schema %d, this one reads %d); %s", file, head.Schema, want, again)
 	}
 	hash, err := dir.SamplesHash()
 	if err != nil {
-		return nil, err
+		return f, err
 	}
-	if hash != f.Samples {
-		return nil, fmt.Errorf("%s was made from other samples than %s holds; %s", file, dir.Path(), again)
+	if hash != head.Samples {
+		return f, fmt.Errorf("%s was made from other samples than %s holds; %s", file, dir.Path(), again)
 	}
-	return f, nil
+	return f, readJSON(file, f.value())
 }

@@ -78,13 +78,13 @@ func (a *app) reportSections(ctx context.Context, paths []string, seed int64) ([
 		if err != nil {
 			return nil, err
 		}
-		if m.Identity.Task == "extract" && exists(filepath.Join(m.Path, probe.FindingsFile)) {
+		if m.Identity.Task == "extract" && exists(findingsFile(dir)) {
 			f, err := readFindings(dir)
 			if err != nil {
 				return nil, err
 			}
-			found = f
-			sections = append(sections, probe.Sections(modelNames(m.Identity), f)...)
+			found = f.value()
+			sections = append(sections, f.sections(modelNames(m.Identity))...)
 		}
 		for _, w := range cautions(m, found) {
 			warn.Notes = append(warn.Notes, name+": "+w)

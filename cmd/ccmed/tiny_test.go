@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ccmed/ccmed/bench/dialogue"
+)
+
+// copies writes the sample several times over, with other ids, scenario contexts
+// and first words, so that there are enough dialogues for folds.
+func copies(t *testing.T, path string, from, to int) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := dialogue.Write(dir, dialogue.Sample()); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines bytes.Buffer
+	for i := from; i < to; i++ {
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var r map[string]any
+			if err := json.Unmarshal(b, &r); err != nil {
+				t.Fatal(err)
+			}
+			meta, first := r["metadata"].(map[string]any), r["shared_prefix"].([]any)[0].(map[string]any)
+			r["scenario_id"] = r["scenario_id"].(float64) + float64(100*i)
+			meta["scenario_context"] = fmt.Sprintf("%s (%d)", meta["scenario_context"], i)
+			first["message"] = fmt.Sprintf("%d: %s", i, first["message"])
+			if b, err = json.Marshal(r); err != nil {
+				t.Fatal(err)
+			}
+			lines.Write(append(b, '\n'))
+		}
+	}
+	if err := os.WriteFile(path, lines.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTinyProbes goes from dialogues to findings with a tiny random model: its
+// states know nothing of stages but what its weights make of words, and every
+// command must take them all the same.
+func TestTinyProbes(t *testing.T) {
+	models := os.Getenv("CCMED_TINY_MODELS")
+	if models == "" {
+		t.Skip("CCMED_TINY_MODELS names no folder of tiny models; scripts/test_states.sh makes them")
+	}
+	needEngine(t)
+	model := filepath.Join(models, "llama.gguf")
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	copies(t, at("some.jsonl"), 0, 4)
+	copies(t, at("others.jsonl"), 4, 6)
+	quick := []string{"--folds", "2", "--seeds", "2", "--controls", "1", "--resamples", "200"}
+	contains := func(where, text string, wants ...string) {
+		t.Helper()
+		for _, w := range wants {
+			if !strings.Contains(text, w) {
+				t.Errorf("%s does not say %q:\n%s", where, w, text)
+			}
+		}
+	}
+
+	extract := []string{"probe", "extract", "--model", model, "--num-ctx", "1024", "--threads", "1", "--max-tokens", "3", "--cells", "D:own-D,D:own-ND,ND:own-ND,D:placebo,ND:placebo,wrong:own-ND"}
+	ccmed(t, nil, append(extract, "--data", at("some.jsonl"), "--out", at("store"))...)
+	found := ccmed(t, nil, append([]string{"probe", "train", at("store")}, quick...)...)
+	contains("train", found, "48 dialogues of 48 groups", "A wrong stage in the prompt", "not testable on this model", "48 paired samples, fewer than 600", "Matched attributes", "control task")
+	for format, want := range map[string]string{"table": "Δplacebo", "markdown": "| layer |", "json": `"schema": 2`, "csv": "context,text,position", "html": "<svg"} {
+		contains("report --format "+format, ccmed(t, nil, "probe", "report", at("store"), "--format", format), want)
+	}
+	contains("report", readFile(t, at("page.html"), func() { ccmed(t, nil, "report", at("store"), "--out", at("page.html")) }), "the probes allow: not testable on this model")
+
+	// Two shards make the same store.
+	for _, shard := range []string{"1/2", "2/2"} {
+		ccmed(t, nil, append(extract, "--data", at("others.jsonl"), "--shard", shard, "--out", at("part"+shard[:1]))...)
+	}
+	ccmed(t, nil, "runs", "merge", at("part1"), at("part2"), "--out", at("other"))
+	contains("apply", ccmed(t, nil, "probe", "train", at("other"), "--apply", filepath.Join(at("store"), "probes")), "Saved probes applied", "24")
+
+	ccmed(t, nil, "probe", "extract", "--model", model, "--num-ctx", "1024", "--threads", "1", "--data", at("some.jsonl"), "--turns", "--edits", "mask,strip,swap", "--out", at("turns"))
+	contains("train on turns", ccmed(t, nil, append([]string{"probe", "train", at("turns")}, quick...)...), "swap", "bag of words")
+	contains("report of turns", ccmed(t, nil, "probe", "report", at("turns"), "--format", "html"), "<svg")
+}
+
+func readFile(t *testing.T, path string, after func()) string {
+	t.Helper()
+	after()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
