@@ -20,7 +20,7 @@ import (
 
 func (a *app) sftCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "sft", Short: "Fine-tune a model to step in at the right turn and to mediate"}
-	cmd.AddCommand(a.sftExportCmd(), a.sftSetupCmd(), a.sftTrainCmd(), a.sftPackageCmd(), a.sftPredictCmd())
+	cmd.AddCommand(a.sftExportCmd(), a.sftSetupCmd(), a.sftTrainCmd(), a.sftPackageCmd(), a.sftPredictCmd(), a.sftBenchCmd())
 	return cmd
 }
 
