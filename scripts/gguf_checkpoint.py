@@ -326,6 +326,7 @@ def write_tokenizer(file: File, out: Path) -> None:
 
 
 def write_checkpoint(file: File, out: Path) -> None:
+    """Writes weights, configuration and tokenizer into out, which must be new or empty."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise Unsupported(f"{out} exists already: remove it or name another folder")
     config = configuration(file)
