@@ -16,6 +16,7 @@ import (
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/probe"
+	"github.com/ccmed/ccmed/sft"
 )
 
 func (a *app) reportCmd() *cobra.Command {
@@ -65,6 +66,14 @@ func (a *app) reportSections(ctx context.Context, paths []string, seed int64) ([
 	warn := report.Section{Title: "Read this before you cite"}
 	var all []report.Section
 	for _, p := range paths {
+		if exists(filepath.Join(p, sft.ManifestFile)) {
+			sections, err := sft.TrainSections(p)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, sections...)
+			continue
+		}
 		dir, err := run.Open(p)
 		if err != nil {
 			return nil, err
