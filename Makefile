@@ -9,6 +9,7 @@
 #   unit and race tests     12 min   the real engine and the real server included
 #   torch                    4 min   once, 3 GB
 #   training scripts         3 min
+#   the line of fine-tuning  3 min
 #   states against torch     3 min
 # What is left is for later parts (a browser).
 
@@ -40,11 +41,14 @@ lint:
 	go mod tidy -diff
 	for f in scripts/*.sh .ci/run; do bash -n "$$f"; done
 
-# The Python side: what its packages check, the training scripts, and hidden states
-# against transformers.
+# The Python side: what its packages check, the training scripts, the whole line of
+# fine-tuning, and hidden states against transformers.
 test-python:
-	python=$$(scripts/test_python.sh); "$$python" -m ruff check probe/linear/testdata
-	scripts/test_train.sh
+	python=$$(scripts/test_python.sh); model=$$(scripts/get_smollm2.sh); ollama=$$(scripts/install_ollama.sh); \
+	"$$python" -m ruff check probe/linear/testdata; \
+	scripts/test_train.sh -q; \
+	CCMED_REQUIRE=1 CCMED_REQUIRE_PYTHON=1 CCMED_TEST_PYTHON="$$python" CCMED_TEST_MODEL="$$model" CCMED_OLLAMA_BIN="$$ollama" \
+	  go test -count=1 -timeout 30m -run 'TinyLine|SmolLM2Line' ./cmd/ccmed
 	scripts/test_states.sh
 
 # CCMED_REQUIRE=1 turns "skipped: no engine, model or server" into a failure.
