@@ -3,9 +3,7 @@ package probe
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -107,7 +105,7 @@ type Extraction struct {
 	dir   *run.Dir
 	rows  map[string]int
 	order []dialogue.Dialogue
-	files map[activation.Cell]*activation.File
+	files cellFiles
 
 	loading sync.Once
 	lines   map[string]map[string]string
@@ -158,30 +156,21 @@ func (x *Extraction) Bytes(n int) int64 {
 
 // Open makes the files of the cells in the run directory, or opens those that
 // are there to go on with them. The caller closes the extraction.
-func (x *Extraction) Open(ctx context.Context, dir *run.Dir, ds []dialogue.Dialogue) error {
-	x.dir, x.order, x.rows, x.files = dir, ds, map[string]int{}, map[activation.Cell]*activation.File{}
+func (x *Extraction) Open(ctx context.Context, dir *run.Dir, ds []dialogue.Dialogue) (err error) {
+	x.dir, x.order, x.rows = dir, ds, map[string]int{}
 	for i, d := range ds {
 		x.rows[d.Key()] = i
 	}
-	for _, c := range x.Cells() {
-		f, err := activation.Create(ctx, dir.Path(), activation.Spec{Model: activation.ModelOf(x.Model), Cell: c, Layers: x.Reader.Layers(),
-			Samples: len(ds), Width: x.Reader.Width(), DType: x.DType})
-		if err != nil {
-			return errors.Join(err, x.Close())
-		}
-		x.files[c] = f
-	}
-	return nil
+	x.files, err = createCells(ctx, dir, activation.Spec{Model: activation.ModelOf(x.Model), Layers: x.Reader.Layers(), Width: x.Reader.Width(), DType: x.DType},
+		x.Cells(), func(activation.Cell) int { return len(ds) })
+	return err
 }
 
 // Close closes the files.
 func (x *Extraction) Close() error {
-	var errs []error
-	for _, f := range x.files {
-		errs = append(errs, f.Close())
-	}
+	err := x.files.close()
 	x.files = nil
-	return errors.Join(errs...)
+	return err
 }
 
 // Task returns the extraction over the dialogues that Open got.
@@ -324,28 +313,19 @@ func (x *Extraction) other(item string) string {
 	return ""
 }
 
-// want is where a state that was asked for belongs.
-type want struct{ seq, pos int }
-
-// state is one of them in one layer.
-type state struct {
-	want
-	layer int
-}
-
 func (x *Extraction) states(ctx context.Context, _ infer.Backend, u run.Unit[dialogue.Dialogue], _ run.Lookup) (run.Sample, error) {
 	d := u.Value
 	row := x.rows[u.Item]
 	out := States{Stage: d.Stage.String(), Context: d.ContextKey(), Turn: d.ConflictTurn, Texts: map[string]string{}, Missing: map[string]string{}}
 	var seqs []infer.Sequence
-	cells := map[want][]activation.Cell{}
+	places := map[want][]place{}
 	add := func(c activation.Cell, tokens, at int) {
 		seq := len(seqs) - 1
 		w := want{seq, at}
-		if cells[w] == nil {
+		if places[w] == nil {
 			seqs[seq].At = append(seqs[seq].At, at)
 		}
-		cells[w] = append(cells[w], c)
+		places[w] = append(places[w], place{c, row})
 		out.States = append(out.States, activation.Place{Cell: c, Row: row, Tokens: tokens, Token: at})
 	}
 	bases := map[string][]int32{}
@@ -383,35 +363,8 @@ func (x *Extraction) states(ctx context.Context, _ infer.Backend, u run.Unit[dia
 		add(activation.Cell{Context: p.Context, Text: p.Text, Position: ContentEnd}, len(tokens), len(tokens)-2)
 		add(activation.Cell{Context: p.Context, Text: p.Text, Position: UtteranceEnd}, len(tokens), len(tokens)-1)
 	}
-	layers := x.Reader.Layers()
-	whole := map[state]bool{}
-	err := x.Reader.States(ctx, seqs, layers, func(seq, pos, layer int, v []float32) error {
-		whole[state{want{seq, pos}, layer}] = true
-		for _, c := range cells[want{seq, pos}] {
-			if err := x.files[c].Put(layer, row, v); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	var bad *infer.NonFiniteError
-	if errors.As(err, &bad) {
-		// States that are not numbers are stored as such: their layers then fail
-		// by name when they are read, and the other layers can be used.
-		out.NonFinite, err = bad.Layers, nil
-		nan := slices.Repeat([]float32{float32(math.NaN())}, x.Reader.Width())
-		for w, cs := range cells {
-			for layer := range layers {
-				if whole[state{w, layer}] {
-					continue
-				}
-				for _, c := range cs {
-					err = errors.Join(err, x.files[c].Put(layer, row, nan))
-				}
-			}
-		}
-	}
-	if err != nil {
+	var err error
+	if out.NonFinite, err = x.files.store(ctx, x.Reader, seqs, places); err != nil {
 		return run.Sample{}, fmt.Errorf("read the hidden states: %w", err)
 	}
 	data, err := json.Marshal(out)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,7 +50,7 @@ type TurnExtraction struct {
 	first  map[string]int // row of each dialogue's first own turn
 	total  int            // own turns of all dialogues
 	editor *Editor
-	files  map[activation.Cell]*activation.File
+	files  cellFiles
 }
 
 // TurnState is one own turn of the conflict agent.
@@ -169,27 +168,17 @@ func (x *TurnExtraction) Bytes() int64 {
 // Open makes the files of the cells in the run directory, or opens those that
 // are there to go on with them. Use comes before it. The caller closes the
 // extraction.
-func (x *TurnExtraction) Open(ctx context.Context, dir *run.Dir) error {
-	x.files = map[activation.Cell]*activation.File{}
-	for _, c := range x.Cells() {
-		f, err := activation.Create(ctx, dir.Path(), activation.Spec{Model: activation.ModelOf(x.Model), Cell: c, Layers: x.Reader.Layers(),
-			Samples: x.samples(c), Width: x.Reader.Width(), DType: x.DType})
-		if err != nil {
-			return errors.Join(err, x.Close())
-		}
-		x.files[c] = f
-	}
-	return nil
+func (x *TurnExtraction) Open(ctx context.Context, dir *run.Dir) (err error) {
+	x.files, err = createCells(ctx, dir, activation.Spec{Model: activation.ModelOf(x.Model), Layers: x.Reader.Layers(), Width: x.Reader.Width(), DType: x.DType},
+		x.Cells(), x.samples)
+	return err
 }
 
 // Close closes the files.
 func (x *TurnExtraction) Close() error {
-	var errs []error
-	for _, f := range x.files {
-		errs = append(errs, f.Close())
-	}
+	err := x.files.close()
 	x.files = nil
-	return errors.Join(errs...)
+	return err
 }
 
 // Task returns the extraction over the dialogues that Use got.
@@ -244,12 +233,6 @@ func (x *TurnExtraction) end(before string, turns []dialogue.Turn, tokens []int3
 		return 0, fmt.Errorf("a token of this vocabulary spans the end of turn %d and what follows: turn_end has no place", len(turns))
 	}
 	return len(part) - 1, nil
-}
-
-// place is a row of a cell.
-type place struct {
-	cell activation.Cell
-	row  int
 }
 
 func (x *TurnExtraction) states(ctx context.Context, _ infer.Backend, u run.Unit[dialogue.Dialogue], _ run.Lookup) (run.Sample, error) {
@@ -314,46 +297,11 @@ func (x *TurnExtraction) states(ctx context.Context, _ infer.Backend, u run.Unit
 		seqs = append(seqs, infer.Sequence{Tokens: ts})
 		add(len(seqs)-1, len(ts)-1, to)
 	}
-	if out.NonFinite, err = x.store(ctx, seqs, places); err != nil {
+	if out.NonFinite, err = x.files.store(ctx, x.Reader, seqs, places); err != nil {
 		return run.Sample{}, fmt.Errorf("read the hidden states: %w", err)
 	}
 	data, err := json.Marshal(out)
 	return run.Sample{Data: data}, err
-}
-
-// store reads the states and puts them into their places. States that are not
-// numbers are stored as such: their layers then fail by name when they are read,
-// and the other layers can be used.
-func (x *TurnExtraction) store(ctx context.Context, seqs []infer.Sequence, places map[want][]place) ([]infer.NonFinite, error) {
-	layers := x.Reader.Layers()
-	whole := map[state]bool{}
-	err := x.Reader.States(ctx, seqs, layers, func(seq, pos, layer int, v []float32) error {
-		whole[state{want{seq, pos}, layer}] = true
-		for _, p := range places[want{seq, pos}] {
-			if err := x.files[p.cell].Put(layer, p.row, v); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	var bad *infer.NonFiniteError
-	if !errors.As(err, &bad) {
-		return nil, err
-	}
-	nan := slices.Repeat([]float32{float32(math.NaN())}, x.Reader.Width())
-	for w, ps := range places {
-		for layer := range layers {
-			if whole[state{w, layer}] {
-				continue
-			}
-			for _, p := range ps {
-				if err := x.files[p.cell].Put(layer, p.row, nan); err != nil {
-					return nil, err
-				}
-			}
-		}
-	}
-	return bad.Layers, nil
 }
 
 // Markers returns how many marker phrases of each stage the edits go by.

@@ -212,11 +212,22 @@ func (a *app) extract(ctx context.Context, x *extractFlags) error {
 	if x.from != "" {
 		rid.Parent = x.from
 	}
-	dir, err := a.openRun(rid, &x.run)
+	return a.extractInto(ctx, f, x, rid, ex, func(dir *run.Dir) error { return ex.Open(ctx, dir, ds) })
+}
+
+// extractor is an extraction of either kind.
+type extractor interface {
+	Task() run.Task[dialogue.Dialogue]
+	Close() error
+}
+
+// extractInto runs an extraction in its run folder, where open makes its files.
+func (a *app) extractInto(ctx context.Context, f *fleet, x *extractFlags, id run.Identity, ex extractor, open func(*run.Dir) error) error {
+	dir, err := a.openRun(id, &x.run)
 	if err != nil {
 		return err
 	}
-	if err := ex.Open(ctx, dir, ds); err != nil {
+	if err := open(dir); err != nil {
 		return errors.Join(err, dir.Close(run.StatusFailed))
 	}
 	defer ex.Close()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 
@@ -54,22 +53,7 @@ func (a *app) extractTurns(ctx context.Context, f *fleet, all *probe.Extraction,
 	if err != nil {
 		return err
 	}
-	dir, err := a.openRun(id, &x.run)
-	if err != nil {
-		return err
-	}
-	if err := ex.Open(ctx, dir); err != nil {
-		return errors.Join(err, dir.Close(run.StatusFailed))
-	}
-	defer ex.Close()
-	sum, err := executeIn(ctx, a, f, &x.run, dir, ex.Task())
-	if err != nil {
-		return err
-	}
-	if err := ex.Close(); err != nil {
-		return err
-	}
-	return a.finish(ctx, dir, sum, &x.run, scoreFlags{data: x.data, seed: x.run.seed}, a.tables)
+	return a.extractInto(ctx, f, x, id, ex, func(dir *run.Dir) error { return ex.Open(ctx, dir) })
 }
 
 // checkTurns finds flags that --turns has no use for.
