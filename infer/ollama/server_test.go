@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"os"
 	"regexp"
-	"strconv"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
