@@ -175,7 +175,10 @@ func Find(ctx context.Context, dir *run.Dir, o FindOptions) (found *Findings, er
 }
 
 // prepare looks up what the rows are and checks that they can be divided.
-func (f *finder) prepare() error {
+func (f *finder) prepare() (err error) {
+	if f.names, err = f.store.layerNames(f.FindOptions.Layers); err != nil {
+		return err
+	}
 	if f.Dialogues != nil {
 		f.of = map[string]dialogue.Dialogue{}
 		for _, d := range f.Dialogues {
@@ -222,14 +225,10 @@ func (f *finder) prepare() error {
 		gs := inStage[st]
 		switch {
 		case len(gs) > 0 && len(inStage) == 1:
-			return fmt.Errorf("%w: all %d dialogues have the stage %s; there is nothing to tell apart", ErrDesign, f.N, st)
+			return fmt.Errorf("all %d dialogues have the stage %s; there is nothing to tell apart", f.N, st)
 		case len(gs) > 0 && len(gs) < f.Folds:
-			return fmt.Errorf("%w: the stage %s has %d groups (%s) and %d folds need one each; ask for fewer folds, or extract more dialogues", linear.ErrFolds, st, len(gs), f.FindOptions.Grouping, f.Folds)
+			return fmt.Errorf("the stage %s has dialogues of %d different values of %s, and %d folds need one each; ask for fewer folds, or extract more dialogues", st, len(gs), f.FindOptions.Grouping, f.Folds)
 		}
-	}
-	var err error
-	if f.names, err = f.store.layerNames(f.FindOptions.Layers); err != nil {
-		return err
 	}
 	f.Findings.Layers = f.names
 	f.At = f.names[f.last()]

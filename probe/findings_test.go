@@ -379,7 +379,7 @@ func TestWhatCannotBeFound(t *testing.T) {
 		edit func(*probe.FindOptions)
 		want string
 	}{
-		{"few contexts", func(o *probe.FindOptions) { o.Design.Folds = 5 }, "the stage Denial has 4 groups"},
+		{"few contexts", func(o *probe.FindOptions) { o.Design.Folds = 5 }, "the stage Denial has dialogues of 4 different values of context"},
 		{"other dialogues", func(o *probe.FindOptions) { o.Dialogues = many(t, 1, 2) }, "have no dialogue 9001"},
 		{"no dialogues", func(o *probe.FindOptions) { o.Grouping = probe.GroupCountry }, "need the dialogues"},
 		{"a layer", func(o *probe.FindOptions) { o.Layers = []string{"block.9"} }, "has embed to final_norm"},

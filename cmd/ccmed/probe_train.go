@@ -141,13 +141,14 @@ func (a *app) train(ctx context.Context, path string, t *trainFlags) error {
 	}
 	f, err := probe.Find(ctx, dir, o)
 	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	// The findings come last: they never stand beside another training's weights.
+	saved, err := probe.Save(ctx, dir, f, o)
+	if err != nil {
 		return err
 	}
 	if err := writeFindings(dir, probe.FindingsFile, f); err != nil {
-		return err
-	}
-	saved, err := probe.Save(ctx, dir, f, o)
-	if err != nil {
 		return err
 	}
 	a.note("%d probes saved in %s", len(saved), filepath.Join(path, probe.ProbesDir))

@@ -72,6 +72,7 @@ func (a *app) reportSections(ctx context.Context, paths []string, seed int64) ([
 				return nil, err
 			}
 			all = append(all, sections...)
+			warn.Notes = append(warn.Notes, filepath.Base(p)+": losses and validation of a training; whether it helped is said by its comparison with the base (ccmed sft bench)")
 			continue
 		}
 		dir, err := run.Open(p)
@@ -107,6 +108,9 @@ func (a *app) reportSections(ctx context.Context, paths []string, seed int64) ([
 	}
 	if len(warn.Notes) == 0 {
 		warn.Notes = []string{"nothing here speaks against citing these numbers with their intervals, n and baselines"}
+	}
+	if len(head.Tables) == 0 {
+		return append([]report.Section{warn}, all...), nil
 	}
 	return append([]report.Section{head, warn}, all...), nil
 }
