@@ -232,7 +232,7 @@ def test_bad_configurations_and_exports(export: Path, tmp_path: Path) -> None:
 
 def test_the_command_reports_stops_and_resumes(base: Path, export: Path, tmp_path: Path) -> None:
     path, out = tmp_path / "config.json", tmp_path / "out"
-    options = {"base": str(base), "data": str(export), "out": str(out), "epochs": 200, "threads": 1, "lambda": 1}
+    options = {"base": str(base), "data": str(export), "out": str(out), "epochs": 200, "grad_accum": 2, "threads": 1, "lambda": 1}
 
     def start(**more: Any) -> subprocess.Popen[str]:
         path.write_text(json.dumps(options | more))
@@ -251,7 +251,7 @@ def test_the_command_reports_stops_and_resumes(base: Path, export: Path, tmp_pat
     finally:
         process.kill()
     assert [e["event"] for e in events[-2:]] == ["checkpoint", "interrupted"]
-    assert events[0]["event"] == "start" and events[0]["steps"] == 550 and events[0]["device"] in ("cpu", "cuda:0")
+    assert events[0]["event"] == "start" and events[0]["steps"] == 1100 and events[0]["device"] in ("cpu", "cuda:0")
     assert events[-1]["step"] == events[-2]["step"] >= 2
 
     printed, _ = start(epochs=1).communicate()
