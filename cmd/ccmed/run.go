@@ -266,7 +266,11 @@ func (a *app) found(ctx context.Context, dir *run.Dir, s scoreFlags) (any, []rep
 // totals adds up what all sessions of a run cost, from its samples.
 func totals(dir *run.Dir) (run.Summary, error) {
 	var t run.Summary
-	for _, s := range dir.Manifest().Sessions {
+	sessions := dir.Manifest().Sessions
+	if len(dir.Manifest().Merged) > 0 {
+		sessions = sessions[len(sessions)-1:] // it sums up the shards'
+	}
+	for _, s := range sessions {
 		if s.Summary != nil {
 			t.Seconds += s.Summary.Seconds
 			t.Failed, t.Skipped = s.Summary.Failed, s.Summary.Skipped
