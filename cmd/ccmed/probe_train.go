@@ -56,7 +56,11 @@ folder of them each on its own cell.`,
   ccmed probe train runs/STORE --layers block.10,block.20,block.30 --seeds 2
   ccmed probe train runs/OTHER --apply runs/STORE/probes`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.train(cmd.Context(), args[0], &t) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := a.untilInterrupt(cmd.Context())
+			defer stop()
+			return a.train(ctx, args[0], &t)
+		},
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&t.layers, "layers", nil, "layers to probe (default: all)")
