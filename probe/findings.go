@@ -301,7 +301,7 @@ func (f *finder) cellFindings(c activation.Cell, v *Validation) (CellFindings, e
 			sum += shuffled[k].Accuracy
 		}
 		out.Shuffled = append(out.Shuffled, sum/float64(max(1, len(v.Shuffled))))
-		e, err := l.RoundHits().Interval(f.Resampling)
+		e, err := shareOf(l.RoundHits(), f.Resampling)
 		if err != nil {
 			return out, err
 		}
@@ -337,7 +337,7 @@ func (f *finder) transfers(ctx context.Context) error {
 		}
 		t := TransferFindings{From: from, To: to}
 		for k, l := range ls {
-			e, err := l.RoundHits().Interval(f.Resampling)
+			e, err := shareOf(l.RoundHits(), f.Resampling)
 			if err != nil {
 				return fmt.Errorf("transfer from %s to %s: %w", from, to, err)
 			}
@@ -374,11 +374,11 @@ func (f *finder) follow(ctx context.Context) error {
 			}
 			out := FollowFindings{From: from, To: to}
 			for _, l := range ls {
-				named, err := l.predicted(func(y int) int { return int(wrongStage(dmis.Stage(y))) }).Interval(f.Resampling)
+				named, err := shareOf(l.predicted(func(y int) int { return int(wrongStage(dmis.Stage(y))) }), f.Resampling)
 				if err != nil {
 					return err
 				}
-				kept, err := l.RoundHits().Interval(f.Resampling)
+				kept, err := shareOf(l.RoundHits(), f.Resampling)
 				if err != nil {
 					return err
 				}

@@ -127,7 +127,7 @@ func (f *finder) gain(ctx context.Context, c activation.Cell, out *ControlFindin
 	if err != nil {
 		return fmt.Errorf("log-loss of %s beyond its words: %w", c, err)
 	}
-	e, err := b.Base.RoundHits().Interval(f.Resampling)
+	e, err := shareOf(b.Base.RoundHits(), f.Resampling)
 	if err != nil {
 		return err
 	}

@@ -261,7 +261,7 @@ func (f *finder) compare(stage Outcomes, excess, fixed []Outcomes) (m MatchedFin
 	if err != nil {
 		return m, err
 	}
-	m.Fixed, err = read.Interval(f.Resampling)
+	m.Fixed, err = shareOf(read, f.Resampling)
 	return m, err
 }
 

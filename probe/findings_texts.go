@@ -115,7 +115,7 @@ func (f *finder) textOnly(ctx context.Context, texts []string) (Outcomes, TextFi
 	slices.Sort(terms)
 	found.Terms = terms[len(terms)/2]
 	var err error
-	found.Accuracy, err = out.Interval(f.Resampling)
+	found.Accuracy, err = shareOf(out, f.Resampling)
 	return out, found, err
 }
 
