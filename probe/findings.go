@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/dmis"
@@ -359,7 +360,7 @@ type FollowFindings struct {
 
 // follow asks whose stage is read after a prompt that names a wrong one.
 func (f *finder) follow(ctx context.Context) error {
-	for _, to := range slices.SortedFunc(maps.Keys(f.found), func(a, b activation.Cell) int { return cmpCells(a, b) }) {
+	for _, to := range slices.SortedFunc(maps.Keys(f.found), cmpCells) {
 		if to.Context != ContextWrong {
 			continue
 		}
@@ -403,9 +404,4 @@ func (r *LayerResult) predicted(of func(label int) int) Outcomes {
 	})
 }
 
-func cmpCells(a, b activation.Cell) int {
-	if a.File() < b.File() {
-		return -1
-	}
-	return 1
-}
+func cmpCells(a, b activation.Cell) int { return strings.Compare(a.File(), b.File()) }

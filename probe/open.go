@@ -37,23 +37,17 @@ func (s storeLayers) Layer(_ context.Context, k int) (*linear.Dense32, error) {
 
 // store is an opened extraction run.
 type store struct {
-	files  map[activation.Cell]*activation.File
+	files  cellFiles
 	states map[string]States // by item
 	items  []string          // rows that every cell has, by row
 	rows   []int
 	left   int
 }
 
-func (s *store) close() error {
-	var errs []error
-	for _, f := range s.files {
-		errs = append(errs, f.Close())
-	}
-	return errors.Join(errs...)
-}
+func (s *store) close() error { return s.files.close() }
 
 func openStore(dir *run.Dir) (s *store, err error) {
-	s = &store{files: map[activation.Cell]*activation.File{}, states: map[string]States{}}
+	s = &store{files: cellFiles{}, states: map[string]States{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -125,25 +119,25 @@ func (s *store) cells(position string) []activation.Cell {
 			out = append(out, c)
 		}
 	}
-	slices.SortFunc(out, func(a, b activation.Cell) int {
-		if a.File() < b.File() {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(out, cmpCells)
 	return out
 }
 
 func (s *store) layerNames(asked []string) ([]string, error) {
 	for _, f := range s.files {
-		all := f.Spec().Layers
-		if asked == nil {
-			return all, nil
-		}
-		for _, l := range asked {
-			if !slices.Contains(all, l) {
-				return nil, fmt.Errorf("the store has no layer %q; it has %s to %s", l, all[0], all[len(all)-1])
-			}
+		return chosenLayers(f.Spec().Layers, asked)
+	}
+	return asked, nil
+}
+
+// chosenLayers are the layers that were asked for, or all where none was.
+func chosenLayers(all, asked []string) ([]string, error) {
+	if len(asked) == 0 {
+		return all, nil
+	}
+	for _, l := range asked {
+		if !slices.Contains(all, l) {
+			return nil, fmt.Errorf("the store has no layer %q; it has %s to %s", l, all[0], all[len(all)-1])
 		}
 	}
 	return asked, nil

@@ -738,14 +738,9 @@ func FindTurns(ctx context.Context, dir *run.Dir, o FindOptions) (out *TurnFindi
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	names := s.names
-	if len(o.Layers) > 0 {
-		for _, l := range o.Layers {
-			if !slices.Contains(names, l) {
-				return nil, fmt.Errorf("the store has no layer %q; it has %s to %s", l, names[0], names[len(names)-1])
-			}
-		}
-		names = o.Layers
+	names, err := chosenLayers(s.names, o.Layers)
+	if err != nil {
+		return nil, err
 	}
 	if len(s.rows) == 0 {
 		return nil, fmt.Errorf("%s holds no state of a conflict turn; extract again with `ccmed probe extract --turns`", dir.Path())
