@@ -41,11 +41,20 @@ func marshal(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-func encode(sections []Section) (string, error) {
+// document is what a report is in JSON.
+type document struct {
+	Sections []Section `json:"sections"`
+}
+
+func newDocument(sections []Section) document {
 	if sections == nil {
 		sections = []Section{}
 	}
-	plain, err := marshal(map[string][]Section{"sections": sections})
+	return document{sections}
+}
+
+func encode(sections []Section) (string, error) {
+	plain, err := marshal(newDocument(sections))
 	if err != nil {
 		return "", fmt.Errorf("encode the report: %w", err)
 	}
@@ -53,17 +62,32 @@ func encode(sections []Section) (string, error) {
 	if err := json.Indent(&b, plain, "", "  "); err != nil {
 		return "", fmt.Errorf("indent the report: %w", err)
 	}
-	// encoding/json leaves DEL and the C1 controls as they are, and a terminal
-	// may obey them.
+	return harmless(b.String()), nil
+}
+
+// embed is the same document for a script element: <, > and & are escaped, so that
+// no text in it can end the element or begin another.
+func embed(sections []Section) (string, error) {
+	b, err := json.Marshal(newDocument(sections))
+	if err != nil {
+		return "", fmt.Errorf("encode the report: %w", err)
+	}
+	return harmless(string(b)), nil
+}
+
+// harmless escapes what encoding/json leaves as it is and a terminal may obey: DEL,
+// the C1 controls, and the marks that turn the direction of later text.
+func harmless(text string) string {
 	var out strings.Builder
-	for _, r := range b.String() {
-		if r >= 0x7f && r <= 0x9f {
+	out.Grow(len(text))
+	for _, r := range text {
+		if r >= 0x7f && r <= 0x9f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
 			fmt.Fprintf(&out, `\u%04x`, r)
 		} else {
 			out.WriteRune(r)
 		}
 	}
-	return out.String(), nil
+	return out.String()
 }
 
 func markdown(sections []Section) string {
@@ -83,11 +107,7 @@ func markdown(sections []Section) string {
 			add("## " + inline(s.Title))
 		}
 		if s.Text != "" {
-			fence := "```"
-			for strings.Contains(s.Text, fence) {
-				fence += "`"
-			}
-			add(fence + "text\n" + strings.TrimRight(visible(s.Text), "\n") + "\n" + fence)
+			add(fenced(s.Text))
 		}
 		for _, t := range s.shownTables() {
 			if t.Title != "" {
@@ -98,12 +118,28 @@ func markdown(sections []Section) string {
 			}
 			notes(t.Notes)
 		}
+		for _, p := range s.Passages {
+			add("### " + inline(p.Title))
+			add(fenced(p.Text))
+		}
 		notes(s.Notes)
+		if s.Browser != nil {
+			add(inline(s.Browser.count()))
+		}
 	}
 	if len(blocks) == 0 {
 		return ""
 	}
 	return strings.Join(blocks, "\n\n") + "\n"
+}
+
+// fenced shows a text as it is.
+func fenced(text string) string {
+	fence := "```"
+	for strings.Contains(text, fence) {
+		fence += "`"
+	}
+	return fence + "text\n" + strings.TrimRight(visible(text), "\n") + "\n" + fence
 }
 
 func markdownTable(t Table) string {

@@ -1,7 +1,9 @@
 package report
 
 import (
+	"crypto/sha256"
 	_ "embed"
+	"encoding/base64"
 	"fmt"
 	"html/template"
 	"strings"
@@ -19,6 +21,9 @@ var pageSource string
 //go:embed page.css
 var pageCSS string
 
+//go:embed page.js
+var pageScript string
+
 var pageTemplate = template.Must(template.Must(figureTemplate.Clone()).New("page").Parse(pageSource))
 
 type (
@@ -27,10 +32,18 @@ type (
 		Style    template.CSS
 		Sections []sectionView
 		Contents bool // a list of the sections is worth its place
+		// Data is the report as JSON, escaped for a script element.
+		Data   template.JS
+		Script template.JS
+		// ScriptHash is the script's source expression for the page's policy.
+		ScriptHash string
 	}
 	sectionView struct {
+		Index           int
 		ID, Title, Text string
 		Notes           []string
+		Passages        []Passage
+		Browser         string // what it holds; empty without one
 		Tables          []tableView
 		Figures         []figureView
 	}
@@ -62,11 +75,17 @@ func page(sections []Section, title string) (string, error) {
 	if title == "" {
 		title = "ccmed report"
 	}
-	v := pageView{Title: visible(title), Style: template.CSS(figureCSS + pageCSS)}
+	data, err := embed(sections)
+	if err != nil {
+		return "", err
+	}
+	hash := sha256.Sum256([]byte(pageScript))
+	v := pageView{Title: visible(title), Style: template.CSS(figureCSS + pageCSS), Data: template.JS(data), Script: template.JS(pageScript),
+		ScriptHash: "sha256-" + base64.StdEncoding.EncodeToString(hash[:])}
 	titled := 0
 	for i, s := range sections {
 		id := fmt.Sprintf("section-%d", i+1)
-		sv := sectionView{ID: id, Title: visible(s.Title), Text: visible(s.Text), Notes: visibleAll(s.Notes)}
+		sv := sectionView{Index: i, ID: id, Title: visible(s.Title), Text: visible(s.Text), Notes: visibleAll(s.Notes)}
 		if s.Title != "" {
 			titled++
 		}
@@ -80,6 +99,12 @@ func page(sections []Section, title string) (string, error) {
 			t.Title = ""
 			sv.Figures = append(sv.Figures, figureView{Title: visible(f.Title), Notes: visibleAll(f.Notes),
 				Drawing: draw(f, fmt.Sprintf("%s-figure-%d", id, j+1)), Table: newTableView(t, visible(f.Title)+", as a table")})
+		}
+		for _, p := range s.Passages {
+			sv.Passages = append(sv.Passages, Passage{visible(p.Title), visible(p.Text), p.Open})
+		}
+		if b := s.Browser; b != nil {
+			sv.Browser = visible(fmt.Sprintf("%d %s", len(b.Items), b.Name))
 		}
 		v.Sections = append(v.Sections, sv)
 	}

@@ -1,8 +1,13 @@
 package report_test
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
+	"html"
 	"io"
 	"math"
 	"os"
@@ -20,7 +25,8 @@ import (
 // elements parses a page and calls visit at the start of every element.
 func elements(t *testing.T, page string, visit func(e xml.StartElement, attr map[string]string)) {
 	t.Helper()
-	d := xml.NewDecoder(strings.NewReader(page))
+	// A script element ends at the first </script>, whatever stands in it.
+	d := xml.NewDecoder(strings.NewReader(scripts.ReplaceAllString(page, "$1</script>")))
 	d.Strict, d.AutoClose, d.Entity = false, xml.HTMLAutoClose, xml.HTMLEntity
 	for {
 		token, err := d.Token()
@@ -40,11 +46,18 @@ func elements(t *testing.T, page string, visit func(e xml.StartElement, attr map
 	}
 }
 
-var style = regexp.MustCompile(`(?s)<style>.*?</style>`)
+var (
+	style   = regexp.MustCompile(`(?s)<style>.*?</style>`)
+	scripts = regexp.MustCompile(`(?s)(<script[^>]*>).*?</script>`)
+	// ours is the page's own script, the one that no attribute marks as data.
+	ours = regexp.MustCompile(`(?s)<script>(.*?)</script>`)
+)
 
 func TestHTMLGolden(t *testing.T) {
 	got := render(t, report.HTML, report.Options{Title: "Runs of 30 November"}, append(full[:2:2], report.Section{Title: "Figures", Figures: []report.Figure{layers, matrix}})...)
 	got = style.ReplaceAllString(got, "<style></style>") // looks are looked at, not compared
+	got = ours.ReplaceAllString(got, "<script></script>")
+	got = regexp.MustCompile(`'sha256-[^']*'`).ReplaceAllString(got, "'sha256-'")
 	file := filepath.Join("testdata", "html.golden")
 	if *update {
 		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
@@ -83,10 +96,15 @@ func TestHTMLRunsNothing(t *testing.T) {
 			lines := report.Figure{Title: evil, Description: evil, Notes: []string{evil}, Lines: &report.Lines{X: report.Axis{Name: evil}, Y: report.Axis{Name: evil}, Categories: []string{evil},
 				Series: []report.Series{{Name: evil, Y: []float64{1}}}, References: []report.Reference{{Name: evil, Value: 1}}}}
 			points := report.Figure{Title: evil, Points: &report.Points{X: report.Axis{Name: evil}, Groups: []string{evil}, Series: []report.Series{{Name: evil, Y: []float64{1}}}}}
+			browser := &report.Browser{Name: evil, Facets: []report.Facet{{Name: evil}}, Measures: []string{evil}, Items: []report.Item{{Title: evil, Facets: [][]string{{evil}}, Measures: report.Values{1},
+				Blocks: []report.Block{{Title: evil, Notes: []string{evil}, Facts: [][2]string{{evil, evil}}, Value: evil, Shares: []string{evil}, Text: evil,
+					Turns: []report.Turn{{Name: evil, Speaker: evil, Text: evil, Marks: []string{evil}, Shares: report.Values{1}, Unscored: evil}}}}}}}
 			heat := report.Figure{Title: evil, Heat: &report.Heat{X: evil, Y: evil, Columns: []string{evil}, Rows: []string{evil}, Values: []report.Values{{1}}}}
-			page := render(t, report.HTML, report.Options{Title: evil}, report.Section{Title: evil, Text: evil, Notes: []string{evil}, Tables: []report.Table{cell}, Figures: []report.Figure{lines, points, heat}})
+			page := render(t, report.HTML, report.Options{Title: evil}, report.Section{Title: evil, Text: evil, Notes: []string{evil}, Tables: []report.Table{cell}, Figures: []report.Figure{lines, points, heat},
+				Passages: []report.Passage{{Title: evil, Text: evil, Open: true}}, Browser: browser})
 			known := map[string]bool{}
-			elements(t, render(t, report.HTML, report.Options{}, append(full[:2:2], report.Section{Title: "Figures", Figures: allFigures})...), func(e xml.StartElement, attr map[string]string) {
+			elements(t, render(t, report.HTML, report.Options{}, append(full[:2:2], report.Section{Title: "Figures", Figures: allFigures,
+				Passages: []report.Passage{{Title: "prompt", Text: "text", Open: true}}, Browser: &report.Browser{Name: "items"}})...), func(e xml.StartElement, attr map[string]string) {
 				known[e.Name.Local] = true
 				for a := range attr {
 					known[e.Name.Local+" "+a] = true
@@ -109,16 +127,49 @@ func TestHTMLRunsNothing(t *testing.T) {
 	}
 }
 
-// TestHTMLAsksForNothing: no address in the page, and a policy that forbids all loads.
+// TestHTMLAsksForNothing: no address in the page, and a policy that forbids all
+// loads and every script but the page's own.
 func TestHTMLAsksForNothing(t *testing.T) {
 	page := render(t, report.HTML, report.Options{}, report.Section{Title: "Figures", Figures: allFigures})
-	for _, no := range []string{"http:", "https:", "url(", "@import", "<script", "<link", "<img", " src="} {
-		if strings.Contains(page, no) {
+	script := ours.FindAllStringSubmatch(page, -1)
+	if len(script) != 1 {
+		t.Fatalf("%d scripts, want one", len(script))
+	}
+	// The namespace of SVG is a name, not an address that is asked.
+	rest := strings.ReplaceAll(page, "http://www.w3.org/2000/svg", "")
+	for _, no := range []string{"http:", "https:", "url(", "@import", "<link", "<img", " src=", "fetch(", "innerHTML", "eval("} {
+		if strings.Contains(rest, no) {
 			t.Errorf("the page holds %q", no)
 		}
 	}
-	if !strings.Contains(page, `<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">`) {
-		t.Error("no policy against loads")
+	sum := sha256.Sum256([]byte(script[0][1]))
+	want := fmt.Sprintf(`<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-%s'">`, base64.StdEncoding.EncodeToString(sum[:]))
+	if !strings.Contains(html.UnescapeString(page), want) {
+		t.Errorf("the page does not hold the policy %s", want)
+	}
+}
+
+// TestHTMLCarriesItsJSON: the data of a page is what the JSON format holds.
+func TestHTMLCarriesItsJSON(t *testing.T) {
+	section := report.Section{Title: "a & <b>", Notes: []string{"\u2028 </script> \x1b[31m \u009b"}, Browser: &report.Browser{Name: "items", Facets: []report.Facet{{Name: "f"}}, Measures: []string{"m"},
+		Items: []report.Item{{Title: "1", Facets: [][]string{{"<!--"}}, Measures: report.Values{math.NaN()}}}}}
+	page := render(t, report.HTML, report.Options{}, section)
+	m := regexp.MustCompile(`(?s)<script id="report-data" type="application/json">(.*?)</script>`).FindStringSubmatch(page)
+	if m == nil {
+		t.Fatal("the page has no data")
+	}
+	if strings.ContainsAny(m[1], "<>&\u2028\u009b\x1b") {
+		t.Error("the data holds a character that could end it or be obeyed")
+	}
+	var inPage, alone any
+	if err := json.Unmarshal([]byte(m[1]), &inPage); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(render(t, report.JSON, report.Options{}, section)), &alone); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(alone, inPage); d != "" {
+		t.Errorf("(-JSON +page):\n%s", d)
 	}
 }
 

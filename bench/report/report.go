@@ -1,5 +1,5 @@
-// Package report renders what tasks found: sections of notes, text, tables and
-// figures, to a terminal, Markdown, JSON or one self-contained HTML page. It knows
+// Package report renders what tasks found: sections of notes, text, tables, figures
+// and lists of items to browse, to a terminal, Markdown, JSON or one self-contained HTML page. It knows
 // no task; tasks build their own sections.
 //
 //	t := report.Table{Columns: []report.Column{{Name: "who"}, {Name: "TurnAcc", Align: report.Right}}}
@@ -22,6 +22,17 @@ type Section struct {
 	Text    string   `json:"text,omitempty"` // printed as it is, for prompts and the like
 	Tables  []Table  `json:"tables,omitempty"`
 	Figures []Figure `json:"figures,omitempty"`
+	// Passages are long texts shown as they are.
+	Passages []Passage `json:"passages,omitempty"`
+	Browser  *Browser  `json:"browser,omitempty"`
+}
+
+// Passage is a text that is shown as it is, such as a prompt or a command line. A
+// page folds it away unless it is Open.
+type Passage struct {
+	Title string `json:"title"`
+	Text  string `json:"text"`
+	Open  bool   `json:"-"`
 }
 
 // Table is a table with named columns. A row may be shorter than the columns and
@@ -97,7 +108,10 @@ const (
 	Terminal Format = "terminal"
 	Markdown Format = "markdown"
 	JSON     Format = "json"
-	HTML     Format = "html" // one file without scripts, which asks for nothing over the network
+	// HTML is one file that asks for nothing over the network. It carries what JSON
+	// would hold, and one script of this package for the browser of items, for copying
+	// and for saving that JSON; its policy lets no other script run.
+	HTML Format = "html"
 )
 
 // Write renders sections in one of the formats.
@@ -112,6 +126,11 @@ func Write(w io.Writer, f Format, sections []Section, o Options) error {
 		}
 		for _, f := range s.Figures {
 			if err := f.Check(); err != nil {
+				return fmt.Errorf("report: section %q: %w", s.Title, err)
+			}
+		}
+		if s.Browser != nil {
+			if err := s.Browser.check(); err != nil {
 				return fmt.Errorf("report: section %q: %w", s.Title, err)
 			}
 		}

@@ -1,0 +1,240 @@
+// The script of a report: the browser of items, copying, and saving everything as
+// JSON. Texts come from runs and may hold anything, so they reach the page as text
+// nodes alone.
+(() => {
+  'use strict';
+
+  const source = document.getElementById('report-data');
+  const report = JSON.parse(source.textContent);
+  const said = document.getElementById('said');
+
+  // visible shows what a terminal would obey as pictures, as the Go side does.
+  const visible = (text) => text.replace(/\r\n/g, '\n').replace(/[\t\u2028\u2029]/g, ' ')
+    .replace(/[\u0000-\u0009\u000b-\u001f]/g, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0)))
+    .replace(/\u007f/g, '\u2421').replace(/[\u0080-\u009f\u202a-\u202e\u2066-\u2069]/g, '\ufffd');
+
+  const element = (name, attributes, ...children) => {
+    const e = document.createElement(name);
+    for (const [k, v] of Object.entries(attributes || {})) e.setAttribute(k, v);
+    e.append(...children.map((c) => (typeof c === 'string' ? visible(c) : c)));
+    return e;
+  };
+  const drawn = (name, attributes, text) => {
+    const e = document.createElementNS('http://www.w3.org/2000/svg', name);
+    for (const [k, v] of Object.entries(attributes)) e.setAttribute(k, v);
+    if (text !== undefined) e.textContent = visible(text);
+    return e;
+  };
+  const count = (n) => n.toLocaleString('en');
+  const decimals = (v) => (Number.isInteger(v) ? String(v) : v.toFixed(2));
+  const percent = (v) => (100 * v).toFixed(v > 0 && v < 0.01 ? 1 : 0) + ' %';
+
+  // Copying and saving.
+  const copy = async (pre, button) => {
+    const before = button.textContent;
+    try {
+      await navigator.clipboard.writeText(pre.textContent);
+    } catch {
+      const folded = pre.closest('details');
+      if (folded) folded.open = true;
+      getSelection().selectAllChildren(pre);
+      if (!document.execCommand('copy')) {
+        said.textContent = 'Selected; copy it with the keyboard';
+        return;
+      }
+    }
+    button.textContent = said.textContent = 'Copied';
+    setTimeout(() => { button.textContent = before; }, 1500);
+  };
+  for (const tools of document.querySelectorAll('.tools')) {
+    const button = element('button', { type: 'button', 'aria-label': 'Copy ' + tools.dataset.copies }, tools.dataset.button);
+    button.addEventListener('click', () => copy(tools.querySelector('pre'), button));
+    tools.prepend(button);
+  }
+  const save = element('a', { download: 'report.json', class: 'button' }, 'Save everything as JSON');
+  save.href = URL.createObjectURL(new Blob([source.textContent], { type: 'application/json' }));
+  document.querySelector('header').append(save);
+
+  // An open item.
+  const curve = (block) => {
+    const turns = block.turns.filter((t) => t.value !== undefined);
+    if (turns.length < 2) return '';
+    const left = 34, top = 16, height = 74, step = 40;
+    const width = left + step * turns.length;
+    const x = (i) => left + step * (i + 0.5);
+    const y = (v) => top + height * (1 - v);
+    const svg = drawn('svg', { class: 'curve', viewBox: `0 0 ${width} ${top + height + 20}`, width, role: 'img',
+      'aria-label': block.value + ' after each turn: ' + turns.map((t) => `${t.name}: ${decimals(t.value)}` + (t.marks ? ` (${t.marks.join(', ')})` : '')).join('; ') });
+    for (const v of [0, 0.5, 1]) {
+      svg.append(drawn('line', { x1: left, x2: width, y1: y(v), y2: y(v) }),
+        drawn('text', { x: left - 6, y: y(v) + 4, 'text-anchor': 'end' }, String(v)));
+    }
+    turns.forEach((t, i) => {
+      if (t.marks) {
+        svg.append(drawn('line', { class: 'mark', x1: x(i), x2: x(i), y1: top, y2: top + height }),
+          drawn('text', { class: 'mark', x: x(i), y: top - 5, 'text-anchor': 'middle' }, t.marks.map((m) => m.split(' ')[0]).join(', ')));
+      }
+      svg.append(drawn('text', { x: x(i), y: top + height + 15, 'text-anchor': 'middle' }, t.name || ''));
+    });
+    svg.append(drawn('polyline', { points: turns.map((t, i) => `${x(i)},${y(t.value)}`).join(' ') }));
+    turns.forEach((t, i) => svg.append(drawn('circle', { cx: x(i), cy: y(t.value), r: 3 })));
+    return element('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': block.value + ' as a curve' }, svg);
+  };
+  const shares = (names, values) => {
+    const top = values.reduce((best, v, i) => (v > values[best] ? i : best), 0);
+    const bars = element('span', { class: 'shares', role: 'img', 'aria-label': names.map((n, i) => `${n} ${percent(values[i])}`).join(', ') });
+    bars.title = bars.getAttribute('aria-label');
+    values.forEach((v, i) => {
+      const bar = element('span', i === top ? { class: 'top' } : {});
+      bar.style.height = 100 * v + '%';
+      bars.append(bar);
+    });
+    return element('span', { class: 'measured' }, bars, `${names[top]} ${percent(values[top])}`);
+  };
+  const turn = (block, t) => {
+    const head = element('p', { class: 'who' }, element('b', {}, [t.name, t.speaker].filter(Boolean).join(' · ')));
+    for (const m of t.marks || []) head.append(' ', element('span', { class: 'tag' }, m));
+    if (t.value !== undefined) {
+      const meter = element('span', { class: 'meter', 'aria-hidden': 'true' }, element('span'));
+      meter.firstChild.style.width = 100 * Math.min(1, Math.max(0, t.value)) + '%';
+      head.append(' ', element('span', { class: 'measured' }, meter, `${block.value} ${decimals(t.value)}`));
+    }
+    if (t.shares) head.append(' ', shares(block.shares, t.shares));
+    if (t.unscored) head.append(' ', element('span', { class: 'unscored' }, 'unscored: ' + t.unscored));
+    return element('li', {}, head, t.text ? element('p', { class: 'said', dir: 'auto' }, t.text) : '');
+  };
+  const opened = (item) => {
+    const body = element('div', { class: 'body' });
+    for (const b of item.blocks || []) {
+      if (b.title) body.append(element('h3', {}, b.title));
+      for (const n of b.notes || []) body.append(element('p', { class: 'note', dir: 'auto' }, n));
+      if (b.facts) {
+        const list = element('dl');
+        for (const [k, v] of b.facts) list.append(element('div', {}, element('dt', {}, k), element('dd', { dir: 'auto' }, v)));
+        body.append(list);
+      }
+      if (b.turns) {
+        if (b.value) body.append(curve(b));
+        body.append(element('ol', { class: 'turns' }, ...b.turns.map((t) => turn(b, t))));
+      }
+      if (b.text) body.append(element('pre', { class: 'text', dir: 'auto', tabindex: '0' }, b.text));
+    }
+    return body;
+  };
+
+  // texts adds every text of an item, for searching.
+  const texts = (v, into) => {
+    if (typeof v === 'string') into.push(v);
+    else if (v && typeof v === 'object') for (const x of Object.values(v)) texts(x, into);
+    return into;
+  };
+
+  const browse = (place, browser) => {
+    const items = browser.items || [];
+    const facets = (browser.facets || []).map((f, i) => {
+      const values = new Map((f.order || []).map((v) => [v, 0]));
+      for (const it of items) for (const v of it.facets[i] || []) values.set(v, (values.get(v) || 0) + 1);
+      for (const [v, n] of values) if (!n) values.delete(v);
+      const rank = new Map([...values.keys()].map((v, k) => [v, k]));
+      return { name: f.name, index: i, values, rank };
+    });
+    // What is the same everywhere tells items not apart.
+    const shown = facets.filter((f) => f.values.size > 1 || (f.values.size === 1 && [...f.values.values()][0] < items.length));
+    const measures = (browser.measures || []).map((name, index) => ({ name, index }))
+      .filter((m) => items.some((it) => it.measures[m.index] !== null));
+
+    const cell = (name, value) => (value === '' ? element('span', { class: 'cell empty' })
+      : element('span', { class: 'cell' }, element('span', { class: 'key' }, name + ' '), element('span', { dir: 'auto' }, value)));
+    const rows = items.map((item, i) => {
+      const summary = element('summary', {}, element('span', { class: 'cell title' }, item.title),
+        ...shown.map((f) => cell(f.name, (item.facets[f.index] || []).join(', '))),
+        ...measures.map((m) => cell(m.name, item.measures[m.index] === null ? '' : decimals(item.measures[m.index]))));
+      const details = element('details', {}, summary);
+      const li = element('li', {}, details);
+      return { item, i, li, details, built: false, haystack: null };
+    });
+    const byDetails = new Map(rows.map((r) => [r.details, r]));
+    const list = element('ul', { class: 'items' }, ...rows.map((r) => r.li));
+    list.addEventListener('toggle', (e) => { // toggle does not bubble: caught on its way down
+      const row = byDetails.get(e.target);
+      if (row && !row.built) {
+        row.built = true;
+        row.details.append(opened(row.item));
+      }
+    }, true);
+
+    const search = element('input', { type: 'search', autocomplete: 'off', spellcheck: 'false' });
+    const selects = shown.map((f) => {
+      const s = element('select', {}, element('option', { value: '' }, 'all'));
+      for (const [v, n] of f.values) {
+        const o = element('option', {}, `${v} (${count(n)})`);
+        o.value = v;
+        s.append(o);
+      }
+      return s;
+    });
+    const orders = [{ name: 'as given', of: (r) => r.i }, { name: browser.title || 'name', of: (r) => r.item.title },
+      ...shown.map((f) => ({ name: f.name, of: (r) => { const v = r.item.facets[f.index]; return v && v.length ? f.rank.get(v[0]) : null; } })),
+      ...measures.map((m) => ({ name: m.name, of: (r) => r.item.measures[m.index] }))];
+    const sort = element('select', {}, ...orders.map((o, i) => element('option', { value: String(i) }, o.name)));
+    const descending = element('input', { type: 'checkbox' });
+    const status = element('p', { role: 'status', class: 'status' });
+    const clear = element('button', { type: 'button' }, 'Clear');
+
+    const filter = () => {
+      const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+      let left = 0;
+      for (const r of rows) {
+        let keep = shown.every((f, k) => !selects[k].value || (r.item.facets[f.index] || []).includes(selects[k].value));
+        if (keep && words.length) {
+          r.haystack ??= texts(r.item, []).join('\n').toLowerCase();
+          keep = words.every((w) => r.haystack.includes(w));
+        }
+        if (r.li.hidden === keep) r.li.hidden = !keep;
+        if (keep) left++;
+      }
+      status.textContent = `${count(left)} of ${count(rows.length)} ${visible(browser.name)}`;
+    };
+    const collator = new Intl.Collator('en', { numeric: true });
+    const reorder = () => {
+      const of = orders[sort.value].of;
+      const sign = descending.checked ? -1 : 1;
+      const keyed = rows.map((r) => [of(r), r]);
+      keyed.sort(([a, r], [b, s]) => {
+        if (a === null || b === null) return (a === null) - (b === null) || r.i - s.i; // the unknown comes last
+        return sign * (typeof a === 'string' ? collator.compare(a, b) : a - b) || r.i - s.i;
+      });
+      list.append(...keyed.map(([, r]) => r.li));
+    };
+    search.addEventListener('input', filter);
+    selects.forEach((s) => s.addEventListener('change', filter));
+    sort.addEventListener('change', reorder);
+    descending.addEventListener('change', reorder);
+    clear.addEventListener('click', () => {
+      search.value = '';
+      selects.forEach((s) => { s.value = ''; });
+      filter();
+      search.focus();
+    });
+
+    const labelled = (name, control, ...more) => element('label', more.length ? { class: 'check' } : {}, element('span', {}, name), control);
+    const controls = element('form', { class: 'controls', role: 'search', 'aria-label': 'Filter and sort ' + browser.name },
+      labelled('text', search), ...shown.map((f, k) => labelled(f.name, selects[k])), labelled('sort by', sort), labelled('descending', descending, true), clear);
+    controls.addEventListener('submit', (e) => e.preventDefault());
+    filter();
+    place.replaceChildren(controls, status, list);
+
+    // Texts are made ready for the first search while the reader looks around.
+    const later = window.requestIdleCallback || ((f) => setTimeout(() => f({ timeRemaining: () => 5 }), 50));
+    let next = 0;
+    const prepare = (deadline) => {
+      while (next < rows.length && deadline.timeRemaining() > 1) {
+        rows[next].haystack ??= texts(rows[next].item, []).join('\n').toLowerCase();
+        next++;
+      }
+      if (next < rows.length) later(prepare);
+    };
+    later(prepare);
+  };
+  for (const place of document.querySelectorAll('.browser')) browse(place, report.sections[place.dataset.section].browser);
+})();
