@@ -98,12 +98,22 @@ const defaultConfidence = 0.95
 // Mean is the mean of v with its interval. groups names each item's cluster; nil
 // makes every item its own.
 func (b Bootstrap) Mean(v []float64, groups []string) (Estimate, error) {
-	if err := finite("value", v); err != nil {
+	e, values, err := b.means(v, groups)
+	if err != nil {
 		return Estimate{}, err
+	}
+	b.interval(&e, values)
+	return e, nil
+}
+
+// means gives the mean of v without an interval, and those of the resamples.
+func (b Bootstrap) means(v []float64, groups []string) (Estimate, []float64, error) {
+	if err := finite("value", v); err != nil {
+		return Estimate{}, nil, err
 	}
 	cs, err := clusters(len(v), groups)
 	if err != nil {
-		return Estimate{}, err
+		return Estimate{}, nil, err
 	}
 	sums, sizes := make([]float64, len(cs)), make([]int, len(cs))
 	for k, c := range cs {
@@ -112,13 +122,15 @@ func (b Bootstrap) Mean(v []float64, groups []string) (Estimate, error) {
 		}
 		sizes[k] = len(c)
 	}
-	return b.estimate(mean(v), len(v), len(cs), func(drawn []int) float64 {
+	e := Estimate{Value: mean(v), N: len(v), Groups: len(cs)}
+	values, err := b.draw(len(cs), func(drawn []int) float64 {
 		sum, n := 0.0, 0
 		for _, k := range drawn {
 			sum, n = sum+sums[k], n+sizes[k]
 		}
 		return sum / float64(n)
 	})
+	return e, values, err
 }
 
 // Statistic is f over all items with its interval. f gets the indices of the
@@ -140,28 +152,31 @@ func (b Bootstrap) Statistic(f func(groupIdx []int) float64, groups []string) (E
 		return Estimate{}, fmt.Errorf("the statistic of all items is %v; it must be finite", value)
 	}
 	var idx []int
-	return b.estimate(value, len(groups), len(cs), func(drawn []int) float64 {
+	e := Estimate{Value: value, N: len(groups), Groups: len(cs)}
+	values, err := b.draw(len(cs), func(drawn []int) float64 {
 		idx = idx[:0]
 		for _, k := range drawn {
 			idx = append(idx, cs[k]...)
 		}
 		return f(idx)
 	})
+	if err != nil {
+		return Estimate{}, err
+	}
+	b.interval(&e, values)
+	return e, nil
 }
 
 // maxUndefined is the largest share of resamples without a value.
 const maxUndefined = 0.1
 
-func (b Bootstrap) estimate(value float64, n, groups int, f func(drawn []int) float64) (Estimate, error) {
-	confidence := b.Confidence
-	if confidence == 0 {
-		confidence = defaultConfidence
-	}
-	if !(confidence > 0 && confidence < 1) {
-		return Estimate{}, fmt.Errorf("confidence %v; it must lie between 0 and 1", b.Confidence)
+// draw returns f of resamples of the groups, those without a value left out.
+func (b Bootstrap) draw(groups int, f func(drawn []int) float64) ([]float64, error) {
+	if b.Confidence != 0 && !(b.Confidence > 0 && b.Confidence < 1) {
+		return nil, fmt.Errorf("confidence %v; it must lie between 0 and 1", b.Confidence)
 	}
 	if b.Resamples < 1 {
-		return Estimate{}, fmt.Errorf("%d resamples; at least 1 is needed, 10000 are usual", b.Resamples)
+		return nil, fmt.Errorf("%d resamples; at least 1 is needed, 10000 are usual", b.Resamples)
 	}
 	r := generator(b.Seed)
 	drawn := make([]int, groups)
@@ -175,11 +190,23 @@ func (b Bootstrap) estimate(value float64, n, groups int, f func(drawn []int) fl
 		}
 	}
 	if undefined := b.Resamples - len(values); float64(undefined) > maxUndefined*float64(b.Resamples) {
-		return Estimate{}, fmt.Errorf("the statistic is undefined in %d of %d resamples; its interval would describe the others only", undefined, b.Resamples)
+		return nil, fmt.Errorf("the statistic is undefined in %d of %d resamples; its interval would describe the others only", undefined, b.Resamples)
 	}
+	return values, nil
+}
+
+// interval sets the percentile interval of drawn values, which it sorts.
+func (b Bootstrap) interval(e *Estimate, values []float64) {
 	slices.Sort(values)
-	tail := (1 - confidence) / 2
-	return Estimate{Value: value, Lo: quantile(values, tail), Hi: quantile(values, 1-tail), N: n, Groups: groups}, nil
+	tail := (1 - b.confidence()) / 2
+	e.Lo, e.Hi = quantile(values, tail), quantile(values, 1-tail)
+}
+
+func (b Bootstrap) confidence() float64 {
+	if b.Confidence == 0 {
+		return defaultConfidence
+	}
+	return b.Confidence
 }
 
 // quantile interpolates linearly between sorted values (Hyndman and Fan 1996,

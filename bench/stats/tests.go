@@ -157,3 +157,130 @@ func Holm(ps []float64) []float64 {
 	}
 	return out
 }
+
+// exactLabels is the largest number of ways to label groups that are enumerated.
+const exactLabels = 1 << 15
+
+// PermuteLabels tests, two-sided, whether two independent samples have the same
+// mean. It deals the groups out to the samples anew, as many to each as there were,
+// and compares Welch's t of the means, with variances between groups. That is exact
+// where nothing at all differs, and right in large samples where only the means are
+// equal (Janssen 1997; Chung and Romano 2013). Groups of one name are two groups, one
+// in each sample. Up to 32,768 ways are enumerated; above, p = (b+1)/(m+1) as in
+// SignFlip.
+func PermuteLabels(x []float64, xGroups []string, y []float64, yGroups []string, resamples int, seed uint64) (float64, error) {
+	var all []total
+	var sizes [2]int
+	for i, s := range []struct {
+		v      []float64
+		groups []string
+	}{{x, xGroups}, {y, yGroups}} {
+		if err := finite("value", s.v); err != nil {
+			return 0, err
+		}
+		cs, err := clusters(len(s.v), s.groups)
+		if err != nil {
+			return 0, err
+		}
+		if len(cs) < 2 {
+			return 0, ErrOneGroup
+		}
+		for _, c := range cs {
+			t := total{n: float64(len(c))}
+			for _, j := range c {
+				t.sum += s.v[j]
+			}
+			all = append(all, t)
+		}
+		sizes[i] = len(cs)
+	}
+	observed := math.Abs(welchT(all[:sizes[0]], all[sizes[0]:]))
+	least := observed * (1 - rounding)
+	if ways := combinations(len(all), sizes[0]); ways <= exactLabels {
+		extreme := 0
+		eachSplit(all, sizes[0], func(a, b []total) {
+			if math.Abs(welchT(a, b)) >= least {
+				extreme++
+			}
+		})
+		return float64(extreme) / float64(ways), nil
+	}
+	if resamples < 1 {
+		return 0, fmt.Errorf("%d resamples; at least 1 is needed, 10000 are usual", resamples)
+	}
+	r := generator(seed)
+	extreme := 0
+	for range resamples {
+		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		if math.Abs(welchT(all[:sizes[0]], all[sizes[0]:])) >= least {
+			extreme++
+		}
+	}
+	return permutationP(extreme, resamples), nil
+}
+
+// total is a group's sum and size.
+type total struct{ sum, n float64 }
+
+// welchT is the difference of two means over its standard error, the variance of a
+// mean being that of a ratio of group totals. It is infinite where all groups agree
+// and the means differ.
+func welchT(x, y []total) float64 {
+	mx, vx := ratio(x)
+	my, vy := ratio(y)
+	d := my - mx
+	if math.Abs(d) <= rounding*(math.Abs(mx)+math.Abs(my)) {
+		return 0
+	}
+	return d / math.Sqrt(vx+vy)
+}
+
+// ratio is the mean of all items and its variance by groups (Cochran 1977, section
+// 9A.3).
+func ratio(ts []total) (m, v float64) {
+	sum, n := 0.0, 0.0
+	for _, t := range ts {
+		sum, n = sum+t.sum, n+t.n
+	}
+	m = sum / n
+	for _, t := range ts {
+		e := t.sum - t.n*m
+		v += e * e
+	}
+	k := float64(len(ts))
+	return m, v * k / (k - 1) / (n * n)
+}
+
+// combinations is n over k, exactLabels + 1 for anything larger.
+func combinations(n, k int) int {
+	c := 1
+	for i := 1; i <= min(k, n-k); i++ {
+		if c = c * (n - i + 1) / i; c > exactLabels {
+			return exactLabels + 1
+		}
+	}
+	return c
+}
+
+// eachSplit calls f with every way to take k of all, and what is left.
+func eachSplit(all []total, k int, f func(taken, left []total)) {
+	taken, left := make([]total, 0, k), make([]total, 0, len(all)-k)
+	var from func(i int)
+	from = func(i int) {
+		if i == len(all) {
+			f(taken, left)
+			return
+		}
+		if len(taken) < k {
+			taken = append(taken, all[i])
+			from(i + 1)
+			taken = taken[:len(taken)-1]
+		}
+		if len(left) < cap(left) {
+			left = append(left, all[i])
+			from(i + 1)
+			left = left[:len(left)-1]
+		}
+	}
+	from(0)
+}
