@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/ccmed/ccmed/bench/dialogue"
 )
 
 // item is a question of the World Values Survey that value statements are made of.
@@ -71,6 +73,10 @@ func lookup(template string) (item, bool) {
 	}
 	return item{}, false
 }
+
+// Dimension returns the World Values Survey's section that the values of a
+// dialogue's speakers are of, "" where they are of no known item.
+func Dimension(d dialogue.Dialogue) string { return dimension(d.Template()) }
 
 // dimension returns the survey's section that a template belongs to, "" where it
 // is of no known item.

@@ -16,6 +16,9 @@ type ScoreOptions struct {
 	Seed       uint64
 	Resamples  int // of bootstrap and permutation; 0 means 10,000
 	Confidence float64
+	// Dimensions names each item's value dimension, for accuracy by dimension; nil
+	// where the records are not at hand.
+	Dimensions map[string]string
 }
 
 // Degenerate is what a constant answer is called: no interval and no V is
@@ -35,27 +38,34 @@ type Metrics struct {
 	WithinOne    int             `json:"within_one"`
 	NoPrediction int             `json:"no_prediction"`
 	// SignedError is the mean of predicted minus gold over predictions made.
-	SignedError *stats.Estimate     `json:"signed_error,omitempty"`
-	Predicted   map[int]int         `json:"predicted"` // turn (0: none) to count
-	PerTurn     map[int]Rate        `json:"per_turn"`
-	PerStage    map[string]Rate     `json:"per_stage"`
-	Confusion   map[int]map[int]int `json:"confusion"` // gold, predicted
+	SignedError *stats.Estimate `json:"signed_error,omitempty"`
+	Predicted   map[int]int     `json:"predicted"` // turn (0: none) to count
+	PerTurn     map[int]Rate    `json:"per_turn"`
+	PerStage    map[string]Rate `json:"per_stage"`
+	// PerDimension is by value dimension, where ScoreOptions name it.
+	PerDimension map[string]Rate     `json:"per_dimension,omitempty"`
+	Confusion    map[int]map[int]int `json:"confusion"` // gold, predicted
 	// V is Cramér's V of predicted against gold turn.
 	V *Association `json:"v,omitempty"`
 	// AUROC compares, within a dialogue, the conflict turn with the turns before.
 	AUROC *Separation `json:"auroc,omitempty"`
 	// Aligned is the mean curve around the conflict turn.
 	Aligned []Aligned `json:"aligned,omitempty"`
+	// Calibration holds the probabilities against how often they are right.
+	Calibration *Calibration `json:"calibration,omitempty"`
 	// DegenerateAnswer names the answer that more than 90 % share, if any.
 	DegenerateAnswer string   `json:"degenerate,omitempty"`
 	Contexts         int      `json:"contexts"`
 	Notes            []string `json:"notes,omitempty"`
 }
 
-// Rate is k of n.
+// Rate is k of n right predictions.
 type Rate struct {
 	K int `json:"k"`
 	N int `json:"n"`
+	// Acc is K/N with its interval over scenario contexts. It is nil where all
+	// predictions are alike: resampling cannot make them differ.
+	Acc *stats.Estimate `json:"acc,omitempty"`
 }
 
 // Association is Cramér's V, raw and with Bergsma's correction, and its
@@ -79,10 +89,21 @@ type Separation struct {
 }
 
 // Decisions decodes the samples of the deciding step, in the order of items.
-func Decisions(samples []run.Sample) ([]Decision, []string, error) {
-	var ds []Decision
-	var unscored []string
-	samples = slices.Clone(samples)
+func Decisions(samples []run.Sample) (ds []Decision, unscored []string, err error) {
+	for _, s := range deciding(samples) {
+		var d Decision
+		if err := json.Unmarshal(s.Data, &d); err != nil {
+			return nil, nil, fmt.Errorf("timing sample of item %s: %w", s.Item, err)
+		}
+		ds = append(ds, d)
+		unscored = append(unscored, s.Unscored)
+	}
+	return ds, unscored, nil
+}
+
+// deciding returns the samples of the deciding step, in the order of items.
+func deciding(samples []run.Sample) []run.Sample {
+	samples = slices.DeleteFunc(slices.Clone(samples), func(s run.Sample) bool { return s.Step != StepDecide })
 	slices.SortStableFunc(samples, func(a, b run.Sample) int {
 		if a.Item == b.Item {
 			return a.Repeat - b.Repeat
@@ -95,18 +116,7 @@ func Decisions(samples []run.Sample) ([]Decision, []string, error) {
 		}
 		return 1
 	})
-	for _, s := range samples {
-		if s.Step != StepDecide {
-			continue
-		}
-		var d Decision
-		if err := json.Unmarshal(s.Data, &d); err != nil {
-			return nil, nil, fmt.Errorf("timing sample of item %s: %w", s.Item, err)
-		}
-		ds = append(ds, d)
-		unscored = append(unscored, s.Unscored)
-	}
-	return ds, unscored, nil
+	return samples
 }
 
 // Score computes the metrics of a timing run from its samples. It asks no model
@@ -115,12 +125,14 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 	if o.Resamples == 0 {
 		o.Resamples = 10_000
 	}
+	samples = deciding(samples)
 	all, reasons, err := Decisions(samples)
 	if err != nil {
 		return Metrics{}, err
 	}
-	m := Metrics{N: len(all), Unscored: map[string]int{}, Predicted: map[int]int{}, PerTurn: map[int]Rate{}, PerStage: map[string]Rate{}, Confusion: map[int]map[int]int{}}
+	m := Metrics{N: len(all), Unscored: map[string]int{}, Predicted: map[int]int{}, Confusion: map[int]map[int]int{}}
 	var ds []Decision
+	var dimensions []string
 	contexts := map[string]bool{}
 	for i, d := range all {
 		m.Mode = d.Mode
@@ -129,6 +141,7 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 			continue
 		}
 		ds = append(ds, d)
+		dimensions = append(dimensions, o.Dimensions[samples[i].Item])
 		contexts[d.Context] = true
 	}
 	m.Scored, m.Contexts = len(ds), len(contexts)
@@ -146,8 +159,6 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 			m.Confusion[d.Gold] = map[int]int{}
 		}
 		m.Confusion[d.Gold][d.Predicted]++
-		m.PerTurn[d.Gold] = m.PerTurn[d.Gold].add(hit)
-		m.PerStage[d.Stage] = m.PerStage[d.Stage].add(hit)
 		v := 0.0
 		if hit {
 			v, m.Correct = 1, m.Correct+1
@@ -164,7 +175,21 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 		}
 	}
 	boot := stats.Bootstrap{Resamples: o.Resamples, Seed: o.Seed}
-	if turn, share := stats.MajorityShare(pred); share > stats.DegenerateShare {
+	turn, most := stats.MajorityShare(pred)
+	var groupBoot *stats.Bootstrap // of a constant answer there is no interval
+	if most <= stats.DegenerateShare {
+		groupBoot = &boot
+	}
+	if m.PerTurn, err = rates(ds, func(i int) int { return ds[i].Gold }, groupBoot); err != nil {
+		return m, err
+	}
+	if m.PerStage, err = rates(ds, func(i int) string { return ds[i].Stage }, groupBoot); err != nil {
+		return m, err
+	}
+	if m.PerDimension, err = rates(ds, func(i int) string { return dimensions[i] }, groupBoot); err != nil {
+		return m, err
+	}
+	if groupBoot == nil {
 		m.DegenerateAnswer = fmt.Sprintf("turn %d in %d of %d", turn, m.Predicted[turn], m.Scored)
 		if turn == 0 {
 			m.DegenerateAnswer = fmt.Sprintf("no turn in %d of %d", m.Predicted[0], m.Scored)
@@ -199,15 +224,41 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 	if m.AUROC, err = separation(ds, boot); err != nil {
 		return m, err
 	}
-	return m, nil
+	m.Calibration, err = calibration(ds, boot)
+	return m, err
 }
 
-func (r Rate) add(hit bool) Rate {
-	r.N++
-	if hit {
-		r.K++
+// rates groups predictions by a key; those with the zero key are left out. Without
+// a bootstrap there are no intervals.
+func rates[K comparable](ds []Decision, key func(i int) K, boot *stats.Bootstrap) (map[K]Rate, error) {
+	hits, groups := map[K][]float64{}, map[K][]string{}
+	out := map[K]Rate{}
+	var none K
+	for i, d := range ds {
+		k := key(i)
+		if k == none {
+			continue
+		}
+		r := out[k]
+		r.N++
+		hit := 0.0
+		if d.Predicted == d.Gold {
+			hit, r.K = 1, r.K+1
+		}
+		out[k], hits[k], groups[k] = r, append(hits[k], hit), append(groups[k], d.Context)
 	}
-	return r
+	for k, r := range out {
+		if boot == nil || r.K == 0 || r.K == r.N {
+			continue
+		}
+		e, err := boot.Mean(hits[k], groups[k])
+		if err != nil {
+			return nil, fmt.Errorf("interval of TurnAcc of %v: %w", k, err)
+		}
+		r.Acc = &e
+		out[k] = r
+	}
+	return out, nil
 }
 
 // separation compares turns up to the conflict turn: what comes later is

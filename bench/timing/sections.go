@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/ccmed/ccmed/bench/published"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/stats"
 )
@@ -45,11 +46,20 @@ func Sections(model string, m Metrics, baselines []BaselineResult) []report.Sect
 		return []report.Section{main}
 	}
 	main.Tables = append(main.Tables, facts(m))
+	if t, ok := publishedTable(model, m); ok {
+		main.Tables = append(main.Tables, t)
+	}
 	main.Figures = append(main.Figures, accuracyFigure(model, m, baselines))
 	if f, ok := curveFigure(m); ok {
 		main.Figures = append(main.Figures, f)
 	}
-	return []report.Section{main, {Title: "Predicted against gold turn", Tables: []report.Table{confusion(m)}, Figures: []report.Figure{heatFigure(m)}}, {Title: "Accuracy by turn and stage", Tables: []report.Table{rates(m)}}}
+	sections := []report.Section{main,
+		{Title: "Predicted against gold turn", Tables: []report.Table{confusion(m)}, Figures: []report.Figure{heatFigure(m)}},
+		{Title: "Accuracy by group", Tables: groupTables(m)}}
+	if m.Calibration != nil {
+		sections = append(sections, calibrationSection(*m.Calibration))
+	}
+	return sections
 }
 
 func facts(m Metrics) report.Table {
@@ -75,6 +85,24 @@ func facts(m Metrics) report.Table {
 	return t
 }
 
+// publishedTable puts the run's numbers beside the published ones of its kind. Of a
+// constant answer only its counts are measured.
+func publishedTable(model string, m Metrics) (report.Table, bool) {
+	acc := published.Measured{Value: float64(m.Correct) / float64(m.Scored)}
+	if m.TurnAcc != nil {
+		acc = published.Measured{Value: m.TurnAcc.Value, Lo: m.TurnAcc.Lo, Hi: m.TurnAcc.Hi}
+	}
+	o := published.Options{Models: []string{model}}
+	if m.Mode == DualHead {
+		return published.Table(published.FineTuning, map[string]published.Measured{published.TunedTurnAcc: acc}, o)
+	}
+	ours := map[string]published.Measured{published.TurnAcc: acc, published.Turn3: {Value: float64(m.Predicted[3]) / float64(m.Scored)}}
+	if m.V != nil {
+		ours[published.RawV] = published.Measured{Value: m.V.Raw}
+	}
+	return published.Table(published.Timing, ours, o)
+}
+
 func confusion(m Metrics) report.Table {
 	golds := sortedKeys(m.Confusion)
 	preds := sortedKeys(m.Predicted)
@@ -96,15 +124,37 @@ func confusion(m Metrics) report.Table {
 	return t
 }
 
-func rates(m Metrics) report.Table {
-	t := report.Table{Columns: []report.Column{{Name: "group"}, {Name: "correct", Align: report.Right}}}
+// groupTables show the accuracy by conflict turn, by stage and by value dimension.
+func groupTables(m Metrics) []report.Table {
+	table := func(title string) *report.Table {
+		return &report.Table{Title: title, Columns: []report.Column{{Name: "group"}, {Name: "TurnAcc", Align: report.Right}, {Name: "95 % interval", Align: report.Right}, {Name: "contexts", Align: report.Right}}}
+	}
+	add := func(t *report.Table, name string, r Rate) {
+		row := []report.Cell{report.Text(name), report.Text(report.Pct(r.K, r.N)), report.Text("all alike")}
+		switch {
+		case r.Acc != nil:
+			row = append(row[:2], report.Text(interval(*r.Acc)), report.Int(r.Acc.Groups))
+		case m.DegenerateAnswer != "":
+			row[2] = report.Text("degenerate")
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	turns, stages, dimensions := table("By conflict turn"), table("By stage of the conflict"), table("By value dimension")
 	for _, g := range sortedKeys(m.PerTurn) {
-		t.Rows = append(t.Rows, []report.Cell{report.Text("conflict at turn " + strconv.Itoa(g)), report.Text(report.Pct(m.PerTurn[g].K, m.PerTurn[g].N))})
+		add(turns, "conflict at turn "+strconv.Itoa(g), m.PerTurn[g])
 	}
 	for _, s := range stagesInOrder(m.PerStage) {
-		t.Rows = append(t.Rows, []report.Cell{report.Text(s), report.Text(report.Pct(m.PerStage[s].K, m.PerStage[s].N))})
+		add(stages, s, m.PerStage[s])
 	}
-	return t
+	for _, d := range sortedKeys(m.PerDimension) {
+		add(dimensions, d, m.PerDimension[d])
+	}
+	tables := []report.Table{*turns, *stages}
+	if len(dimensions.Rows) > 0 {
+		dimensions.Notes = []string{"dimensions are the sections of the World Values Survey's questionnaire that the speakers' values are of"}
+		tables = append(tables, *dimensions)
+	}
+	return tables
 }
 
 func sortedKeys[K int | string, V any](m map[K]V) []K {

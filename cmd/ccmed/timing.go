@@ -13,6 +13,7 @@ import (
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/timing"
 	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/sft"
 )
 
 type timingFlags struct {
@@ -134,11 +135,15 @@ func (a *app) scoreTiming(ctx context.Context, dir *run.Dir, s scoreFlags) (any,
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := timing.Score(samples, timing.ScoreOptions{Seed: uint64(s.seed)})
+	eval, training, err := a.baselineData(ctx, dir, s)
 	if err != nil {
 		return nil, nil, err
 	}
-	eval, training, err := a.baselineData(ctx, dir, s)
+	dimensions := map[string]string{}
+	for _, d := range eval {
+		dimensions[d.Key()] = sft.Dimension(d)
+	}
+	m, err := timing.Score(samples, timing.ScoreOptions{Seed: uint64(s.seed), Dimensions: dimensions})
 	if err != nil {
 		return nil, nil, err
 	}
