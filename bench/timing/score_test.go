@@ -74,8 +74,8 @@ func TestAPerfectPredictor(t *testing.T) {
 		{"AUROC", m.AUROC.Model.Value, 1.0},
 		{"AUROC within", m.AUROC.Within.Value, 1.0},
 		{"contexts", m.Contexts, 15},
-		{"turn 5", m.PerTurn[5], Rate{5, 5}},
-		{"Defense", m.PerStage["Defense"], Rate{10, 10}},
+		{"turn 5", m.PerTurn[5], Rate{K: 5, N: 5}},
+		{"Defense", m.PerStage["Defense"], Rate{K: 10, N: 10}},
 		{"confusion", m.Confusion[4], map[int]int{4: 5}},
 		{"notes", len(m.Notes), 0},
 	} {
@@ -270,54 +270,6 @@ func TestSectionsShowBaselines(t *testing.T) {
 	}
 	if out = text(t, Sections("some-model", m, nil)); !strings.Contains(out, "no baselines: the records were not at hand") {
 		t.Errorf("the report does not say that baselines are missing:\n%s", out)
-	}
-}
-
-func TestCompare(t *testing.T) {
-	a := predictions(t, 30, func(i, gold int) int { return gold + btoi(i%3 == 0) }) // wrong: 0, 3, 6, ...
-	b := predictions(t, 30, func(i, gold int) int { return gold + btoi(i == 1 || i == 3) })
-	b = append(b, run.Sample{Key: run.Key{Step: StepReason, Item: "95"}})
-	b[5].Unscored = "too little mass" // right in A
-	compare := func(x, y []run.Sample) Comparison {
-		t.Helper()
-		c, err := Compare(x, y, quick)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
-	c := compare(a, b)
-	if c.N != 29 || !slices.Equal(c.OnlyA, []string{"96"}) || len(c.OnlyB) != 9 || slices.Contains(c.OnlyB, "98") || c.OnlyB[0] != "95" || c.BothRight != 18 {
-		t.Errorf("%+v", c)
-	}
-	if want := 8.0 / 29; math.Abs(c.Difference.Value-want) > 1e-9 {
-		t.Errorf("difference %v, want %v", c.Difference.Value, want)
-	}
-	if math.Abs(c.McNemar-22.0/1024) > 1e-9 { // at most 1 of 10 on one side, two-sided
-		t.Errorf("McNemar %v, want %v", c.McNemar, 22.0/1024)
-	}
-	slices.Reverse(b)
-	back := compare(b, a)
-	if back.N != c.N || back.BothRight != c.BothRight || !slices.Equal(back.OnlyA, c.OnlyB) || !slices.Equal(back.OnlyB, c.OnlyA) ||
-		back.McNemar != c.McNemar || back.SignFlip != c.SignFlip {
-		t.Errorf("the other way round %+v, want %+v mirrored", back, c)
-	}
-	for _, p := range [][2]float64{{back.Difference.Value, -c.Difference.Value}, {back.Difference.Lo, -c.Difference.Hi}, {back.Difference.Hi, -c.Difference.Lo}} {
-		if math.Abs(p[0]-p[1]) > 1e-9 {
-			t.Errorf("the other way round the difference is %+v, not the mirror of %+v", back.Difference, c.Difference)
-		}
-	}
-	if same := compare(a, a); same.Difference.Value != 0 || same.McNemar != 1 || same.SignFlip != 1 || len(same.OnlyA)+len(same.OnlyB) != 0 {
-		t.Errorf("a run with itself: %+v", same)
-	}
-	if _, err := Compare(a[:2], a[2:], quick); !errors.Is(err, ErrNothingShared) {
-		t.Errorf("runs of other dialogues: %v", err)
-	}
-	for i := range b {
-		b[i].Unscored = "x"
-	}
-	if _, err := Compare(a, b, quick); !errors.Is(err, ErrNothingShared) {
-		t.Errorf("a run without a scored dialogue: %v", err)
 	}
 }
 
