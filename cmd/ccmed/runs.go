@@ -71,7 +71,7 @@ func (a *app) runsCmd() *cobra.Command {
 		},
 	}
 	merge.Flags().StringVar(&out, "out", "", "folder of the merged run")
-	cmd.AddCommand(merge)
+	cmd.AddCommand(merge, a.runsExportCmd())
 	return cmd
 }
 

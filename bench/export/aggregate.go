@@ -1,0 +1,82 @@
+package export
+
+import (
+	"math"
+	"slices"
+)
+
+// aggregate is a mean over the scored units of one metric under one condition.
+type aggregate struct {
+	metric, condition string
+	scored, unscored  int
+	mean, stderr      float64
+}
+
+// aggregates takes the mean of every metric by condition, in the order of
+// conditions and of the metrics in a unit.
+func (x *Run) aggregates() []aggregate {
+	type sums struct {
+		aggregate
+		values   []float64
+		clusters []string
+	}
+	var all []*sums
+	at := map[[2]string]*sums{}
+	for _, u := range x.units {
+		for _, s := range u.scores {
+			k := [2]string{u.key.Condition, s.metric}
+			a := at[k]
+			if a == nil {
+				a = &sums{aggregate: aggregate{metric: s.metric, condition: u.key.Condition}}
+				at[k] = a
+				all = append(all, a)
+			}
+			if s.unscored != "" {
+				a.unscored++
+				continue
+			}
+			a.scored++
+			a.values, a.clusters = append(a.values, s.value), append(a.clusters, u.context)
+		}
+	}
+	out := make([]aggregate, len(all))
+	for i, a := range all {
+		a.mean, a.stderr = clusteredMean(a.values, a.clusters)
+		out[i] = a.aggregate
+	}
+	return out
+}
+
+// clusteredMean returns the mean and its cluster-robust standard error, which is
+// 0 for fewer than two clusters:
+//
+//	se = sqrt(C/(C-1) * sum over clusters of (sum of deviations)^2) / n
+//
+// as in Miller, "Adding Error Bars to Evals" (arXiv:2411.00640), appendix A, with
+// the finite-cluster correction that Inspect's stderr(cluster=...) makes.
+func clusteredMean(values []float64, clusters []string) (mean, stderr float64) {
+	n := float64(len(values))
+	if n == 0 {
+		return 0, 0
+	}
+	for _, v := range values {
+		mean += v / n
+	}
+	var names []string
+	deviation := map[string]float64{}
+	for i, c := range clusters {
+		if !slices.Contains(names, c) {
+			names = append(names, c)
+		}
+		deviation[c] += values[i] - mean
+	}
+	k := float64(len(names))
+	if k < 2 {
+		return mean, 0
+	}
+	sum := 0.0
+	for _, c := range names { // not over the map: the sum must not depend on its order
+		sum += deviation[c] * deviation[c]
+	}
+	return mean, math.Sqrt(sum*k/(k-1)) / n
+}

@@ -1,0 +1,257 @@
+package export
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/ccmed/ccmed/bench/mediation"
+	"github.com/ccmed/ccmed/bench/timing"
+	"github.com/ccmed/ccmed/infer"
+)
+
+// harnessSample is one line of a samples file, in the layout of
+// lm_eval.result_schema.SampleResult.
+type harnessSample struct {
+	DocID     int               `json:"doc_id"`
+	Doc       doc               `json:"doc"`
+	Target    string            `json:"target"`
+	Arguments map[string]object `json:"arguments"`
+	Resps     [][]string        `json:"resps"`
+	Filtered  []string          `json:"filtered_resps"`
+	Filter    string            `json:"filter"`
+	Metrics   []string          `json:"metrics"` // with a value in this sample
+	DocHash   string            `json:"doc_hash"`
+	PromptSum string            `json:"prompt_hash"`
+	TargetSum string            `json:"target_hash"`
+	Unscored  *string           `json:"unscored"` // not part of the layout: why a metric is null
+
+	values map[string]*float64 // beside the fields, by metric
+}
+
+// doc is the document that a sample is about.
+type doc struct {
+	Item      string `json:"item"`
+	Condition string `json:"condition"`
+	Repeat    int    `json:"repeat"`
+	Context   string `json:"context"`
+	Prompt    string `json:"prompt"`
+}
+
+// WriteHarness writes results_DATE.json and a samples_TASK_DATE.jsonl for each
+// condition into DIR/MODEL, as `lm_eval --output_path DIR --log_samples` does,
+// and returns that folder. Their names carry the start of the run: a file that
+// exists is an error of fs.ErrExist unless replace is set.
+func (x *Run) WriteHarness(dir string, replace bool) (string, error) {
+	model := x.manifest.Identity.Models[timing.Role]
+	if model.Name == "" {
+		model.Name = "none"
+	}
+	dir = filepath.Join(dir, sanitized(model.Name))
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return "", fmt.Errorf("export %s as lm-eval: %w", x.name, err)
+	}
+	date := x.started().UTC().Format("2006-01-02T15-04-05.000000")
+	files := map[string][]byte{}
+	hashes := map[string]string{}
+	for _, condition := range x.conditions() {
+		text, hash, err := x.harnessSamples(condition)
+		if err != nil {
+			return "", fmt.Errorf("export %s as lm-eval: %w", x.name, err)
+		}
+		task := x.harnessTask(condition)
+		hashes[task] = hash
+		files[fmt.Sprintf("samples_%s_%s.jsonl", task, date)] = text
+	}
+	results, err := plainJSON(x.harnessResults(model, hashes), "  ")
+	if err != nil {
+		return "", fmt.Errorf("export %s as lm-eval: %w", x.name, err)
+	}
+	files["results_"+date+".json"] = results
+	for name := range files {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil && !replace {
+			return "", fmt.Errorf("export %s as lm-eval: %s: %w", x.name, filepath.Join(dir, name), fs.ErrExist)
+		}
+	}
+	for name, text := range files {
+		if err := renameio.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			return "", fmt.Errorf("export %s as lm-eval: %w", x.name, err)
+		}
+	}
+	return dir, nil
+}
+
+var unfit = regexp.MustCompile(`["<>:/|\\?*\[\]]+`)
+
+// sanitized is lm_eval.utils.sanitize_model_name.
+func sanitized(name string) string { return unfit.ReplaceAllString(name, "__") }
+
+var notWord = regexp.MustCompile(`[^\pL\pN_]`)
+
+// harnessTask is the task's name for a condition, which is a task of its own.
+func (x *Run) harnessTask(condition string) string {
+	return notWord.ReplaceAllString("ccmed_"+x.manifest.Identity.Task+"_"+condition, "_")
+}
+
+// conditions lists the conditions of the rows.
+func (x *Run) conditions() []string {
+	var out []string
+	for _, u := range x.units {
+		if !slices.Contains(out, u.key.Condition) {
+			out = append(out, u.key.Condition)
+		}
+	}
+	return out
+}
+
+// harnessSamples returns the lines of one condition and the hash over them.
+func (x *Run) harnessSamples(condition string) (text []byte, hash string, err error) {
+	var metrics []string // every line has all of them, so that its type is the same
+	for _, u := range x.units {
+		for _, s := range u.scores {
+			if u.key.Condition == condition && !slices.Contains(metrics, s.metric) {
+				metrics = append(metrics, s.metric)
+			}
+		}
+	}
+	var all strings.Builder
+	for _, u := range x.units {
+		if u.key.Condition != condition {
+			continue
+		}
+		s, err := x.harnessSample(u, metrics, bytes.Count(text, []byte{'\n'}))
+		if err != nil {
+			return nil, "", err
+		}
+		all.WriteString(s.DocHash + s.PromptSum + s.TargetSum)
+		line, err := s.line(metrics)
+		if err != nil {
+			return nil, "", err
+		}
+		text = append(text, line...)
+	}
+	return text, hashOf(all.String()), nil
+}
+
+func (x *Run) harnessSample(u unit, metrics []string, number int) (harnessSample, error) {
+	prompt := x.lastPrompt(u, u.asking)
+	s := harnessSample{DocID: number, Doc: doc{u.key.Item, u.key.Condition, u.key.Repeat, u.context, prompt}, Target: u.target,
+		Arguments: map[string]object{"gen_args_0": {"arg_0": prompt, "arg_1": x.generation()}},
+		Resps:     [][]string{{u.output}}, Filtered: []string{u.output}, Filter: "none", Metrics: []string{}, values: map[string]*float64{}}
+	why := map[string]string{}
+	for _, c := range u.scores {
+		if c.unscored != "" {
+			why[c.metric] = c.unscored
+			continue
+		}
+		s.Metrics = append(s.Metrics, c.metric)
+		s.values[c.metric] = &c.value
+	}
+	s.Unscored = known(reasons(why, metrics))
+	// The harness hashes a document as Python's json.dumps(doc, indent=2) writes it.
+	b, err := plainJSON(s.Doc, "  ")
+	if err != nil {
+		return s, err
+	}
+	s.DocHash, s.PromptSum, s.TargetSum = hashOf(strings.TrimSuffix(string(b), "\n")), hashOf(prompt), hashOf(u.target)
+	return s, nil
+}
+
+// generation tells how the answer was decoded: a choice is the next token.
+func (x *Run) generation() object {
+	o := x.manifest.Identity.Options
+	tokens, temperature := 1, 0.0
+	if n, ok := o["max_tokens"].(float64); ok && x.manifest.Identity.Task == "mediation" {
+		tokens = int(n)
+	}
+	if t, ok := o["temperature"].(float64); ok {
+		temperature = t
+	}
+	return object{"max_gen_toks": tokens, "temperature": temperature}
+}
+
+// line is the sample with its metrics as fields, null where there is no value.
+func (s harnessSample) line(metrics []string) ([]byte, error) {
+	b, err := plainJSON(s, "")
+	if err != nil {
+		return nil, err
+	}
+	out := bytes.NewBuffer(bytes.TrimSuffix(b, []byte("}\n")))
+	for _, m := range metrics {
+		v, err := json.Marshal(s.values[m])
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(out, ",%q:%s", m, v)
+	}
+	out.WriteString("}\n")
+	return out.Bytes(), nil
+}
+
+// harnessResults has the layout of lm_eval.result_schema.EvalResults.
+func (x *Run) harnessResults(model infer.Model, hashes map[string]string) object {
+	id := x.manifest.Identity
+	results, subtasks, configs, versions := object{}, object{}, object{}, object{}
+	shots, higher, counts := object{}, object{}, object{}
+	for _, condition := range x.conditions() {
+		task := x.harnessTask(condition)
+		n, scored := 0, 0
+		for _, u := range x.units {
+			if u.key.Condition == condition {
+				n++
+				if !slices.ContainsFunc(u.scores, func(s score) bool { return s.unscored != "" }) {
+					scored++
+				}
+			}
+		}
+		r, up, list := object{"name": task, "alias": task, "sample_len": n}, object{}, []object{}
+		for _, a := range x.aggregates() {
+			if a.condition != condition {
+				continue
+			}
+			up[a.metric] = !slices.Contains([]string{mediation.JS, mediation.TV}, a.metric)
+			list = append(list, object{"metric": a.metric, "aggregation": "mean", "higher_is_better": up[a.metric]})
+			if a.scored > 0 {
+				r[a.metric+",none"], r[a.metric+"_stderr,none"] = a.mean, a.stderr
+			}
+		}
+		results[task], subtasks[task], versions[task], shots[task], higher[task] = r, []string{}, 1.0, 0, up
+		counts[task] = object{"original": n, "effective": scored}
+		configs[task] = object{"task": task, "dataset_path": id.Options["data"], "output_type": "generate_until", "num_fewshot": 0, "repeats": 1,
+			"metric_list": list, "metadata": object{"version": 1.0, "data_hash": id.DataHash, "prompts": id.Prompts, "options": id.Options}}
+	}
+	return object{"results": results, "group_subtasks": subtasks, "configs": configs, "versions": versions, "n-shot": shots, "higher_is_better": higher, "n-samples": counts,
+		"config": object{"model": model.Backend, "model_args": object{"model": model.Name}, "model_sha": model.Digest, "model_dtype": model.Quantization,
+			"batch_size": nil, "device": nil, "use_cache": nil, "limit": nil, "bootstrap_iters": 0, "gen_kwargs": x.generation(),
+			"random_seed": id.Seed, "numpy_seed": id.Seed, "torch_seed": id.Seed, "fewshot_seed": id.Seed},
+		"date": float64(x.started().UnixMilli()) / 1000, "git_hash": id.Version, "pretty_env_info": "ccmed " + id.Version, "upper_git_hash": nil,
+		"task_hashes": hashes, "model_source": model.Backend, "model_name": model.Name, "model_name_sanitized": sanitized(model.Name),
+		"system_instruction": nil, "system_instruction_sha": nil, "fewshot_as_multiturn": false, "chat_template": nil, "chat_template_sha": model.TemplateHash,
+		"max_length":                    id.NumCtx[timing.Role],
+		"total_evaluation_time_seconds": fmt.Sprint(x.ended().Sub(x.started()).Seconds())}
+}
+
+// plainJSON is JSON in which <, > and & stay what they are.
+func plainJSON(v any, indent string) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	err := enc.Encode(v)
+	return b.Bytes(), err
+}
+
+func hashOf(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/ccmed/ccmed/bench/export"
+	"github.com/ccmed/ccmed/bench/run"
+)
+
+func (a *app) runsExportCmd() *cobra.Command {
+	var format, out string
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "export RUN",
+		Short: "Write a run's samples as other tools read them",
+		Long: `export writes the samples of a timing run (those of ccmed sft predict included) or
+of a mediation run, finished or not.
+
+  jsonl, csv, parquet  one row for each item, condition and repeat; what is missing
+                       is null or an empty field (ccmed help formats)
+  inspect              a log of inspect_ai: JSON, or its zip archive when the file
+                       ends in .eval
+  lm-eval              a folder with the results and samples files of
+                       lm-evaluation-harness, one task a condition
+
+An unscored sample stays unscored in every format, with its reason.`,
+		Example: `  ccmed runs export runs/NAME --format parquet --out samples.parquet
+  ccmed runs export runs/NAME --format csv --out -
+  ccmed runs export runs/NAME --format inspect --out logs/NAME.eval
+  ccmed runs export runs/NAME --format lm-eval --out results`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return a.export(args[0], export.Format(format), out, force)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&format, "format", "jsonl", formatNames())
+	f.StringVar(&out, "out", "", "file to write, or folder for lm-eval; - is standard output")
+	f.BoolVar(&force, "force", false, "replace a file that exists")
+	return cmd
+}
+
+func formatNames() string {
+	names := make([]string, len(export.Formats))
+	for i, f := range export.Formats {
+		names[i] = string(f)
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
+}
+
+func (a *app) export(path string, format export.Format, out string, force bool) error {
+	switch {
+	case !slices.Contains(export.Formats, format):
+		return usagef("unknown --format %q; it is %s", format, formatNames())
+	case out == "":
+		return usagef("no --out given; name a file, or - for standard output")
+	case out == "-" && format == export.Harness:
+		return usagef("--format lm-eval writes several files; name a folder with --out")
+	case out == "-" && format == export.Parquet && isTerminal(a.stdout):
+		return usagef("--format parquet is binary; name a file with --out")
+	case out != "-" && format != export.Harness && exists(out) && !force:
+		return fmt.Errorf("%s exists and is kept; --force replaces it, --out names another", out)
+	}
+	dir, err := run.Open(path)
+	if err != nil {
+		return err
+	}
+	x, err := export.Read(dir)
+	if err != nil {
+		return err
+	}
+	if status := dir.Manifest().Status; status != run.StatusDone {
+		a.note("note: the run is not finished (%s); what is there is exported", status)
+	}
+	if format == export.Harness {
+		if out, err = x.WriteHarness(out, force); errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("%w and is kept; --force replaces it, --out names another folder", err)
+		}
+	} else {
+		err = a.exportFile(x, format, out)
+	}
+	if err == nil && out != "-" {
+		a.note("%s: %d rows", out, x.Rows())
+	}
+	return err
+}
+
+func (a *app) exportFile(x *export.Run, format export.Format, out string) error {
+	if out == "-" {
+		return x.Write(a.stdout, format)
+	}
+	var b bytes.Buffer
+	var err error
+	if format == export.Inspect && strings.EqualFold(filepath.Ext(out), ".eval") {
+		err = x.WriteEval(&b)
+	} else {
+		err = x.Write(&b, format)
+	}
+	if err != nil {
+		return err
+	}
+	if err := renameio.WriteFile(out, b.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("write the export: %w", err)
+	}
+	return nil
+}
