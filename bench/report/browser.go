@@ -31,6 +31,7 @@ type Facet struct {
 // Item is one entry of a Browser.
 type Item struct {
 	Title string `json:"title"`
+	Note  string `json:"note,omitempty"` // shown without opening it: why something is missing
 	// Facets holds the values of each of the browser's facets, Measures of each of
 	// its measures, NaN where there is none.
 	Facets   [][]string `json:"facets"`

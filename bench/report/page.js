@@ -148,7 +148,8 @@
     const rows = items.map((item, i) => {
       const summary = element('summary', {}, element('span', { class: 'cell title' }, item.title),
         ...shown.map((f) => cell(f.name, (item.facets[f.index] || []).join(', '))),
-        ...measures.map((m) => cell(m.name, item.measures[m.index] === null ? '' : decimals(item.measures[m.index]))));
+        ...measures.map((m) => cell(m.name, item.measures[m.index] === null ? '' : decimals(item.measures[m.index]))),
+        item.note ? element('span', { class: 'cell reason', dir: 'auto' }, item.note) : '');
       const details = element('details', {}, summary);
       const li = element('li', {}, details);
       return { item, i, li, details, built: false, haystack: null };

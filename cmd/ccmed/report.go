@@ -3,8 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
@@ -14,98 +18,288 @@ import (
 	"github.com/ccmed/ccmed/sft"
 )
 
+// reportFormats are the formats that a report is written in, with the ends of their
+// files' names.
+var reportFormats = map[string]struct {
+	format report.Format
+	end    string
+}{"html": {report.HTML, ".html"}, "json": {report.JSON, ".json"}, "md": {report.Markdown, ".md"}}
+
+type reportFlags struct {
+	out, title, format string
+	force              bool
+	seed               int64
+}
+
 func (a *app) reportCmd() *cobra.Command {
-	var out, title string
-	var force bool
-	var seed int64
+	r := &reportFlags{}
 	cmd := &cobra.Command{
 		Use:   "report RUN...",
-		Short: "Write what runs found into one HTML file",
-		Long: `report writes one self-contained HTML file: what was run, what to know before a
-number is cited, and for each run its figures and tables, each with its CSV. The file
-has no script and asks for nothing over the network.`,
+		Short: "Write what runs found, and every dialogue, into one HTML file",
+		Long: `report writes one self-contained HTML file: what was run and how to repeat it, what
+to know before a number is cited, for each run its figures and tables with their CSV,
+and every dialogue, to be filtered, sorted and opened. The file asks for nothing over
+the network. Its one script shows the dialogues, copies, and saves everything as JSON;
+without scripts all else can be read.
+
+A RUN is the folder of a run or of a training, or a folder of them: of a suite, of all
+runs. --format json writes everything as data, --format md what a page has without its
+figures and dialogues; --out - writes to standard output.`,
 		Example: `  ccmed report runs/TIMING runs/MEDIATION --out report.html
-  ccmed report runs/STORE --out probes.html`,
+  ccmed report runs/STORE --out probes.html
+  ccmed report runs/NIGHT --format json --out - | jq '.sections[].title'`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if exists(out) && !force {
-				return fmt.Errorf("%s exists and is kept; --force replaces it, --out names another", out)
+			if a.json && !cmd.Flags().Changed("format") {
+				r.format = "json"
+				if !cmd.Flags().Changed("out") {
+					r.out = "-"
+				}
 			}
-			sections, err := a.reportSections(cmd.Context(), args, seed)
-			if err != nil {
-				return err
-			}
-			var b bytes.Buffer
-			if err := report.Write(&b, report.HTML, sections, report.Options{Title: title}); err != nil {
-				return err
-			}
-			if err := renameio.WriteFile(out, b.Bytes(), 0o644); err != nil {
-				return fmt.Errorf("write the report: %w", err)
-			}
-			a.note("%s written", out)
-			return nil
+			return a.report(cmd.Context(), args, r)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&out, "out", "report.html", "file to write")
-	f.StringVar(&title, "title", "ccmed report", "title of the page")
-	f.BoolVar(&force, "force", false, "replace a file that exists")
-	f.Int64Var(&seed, "seed", 0, "seed of resampling (default: each run's own)")
+	f.StringVar(&r.out, "out", "", "file to write, - for standard output (default report.html, report.json or report.md)")
+	f.StringVar(&r.format, "format", "html", "html, json or md")
+	f.StringVar(&r.title, "title", "ccmed report", "title of the page")
+	f.BoolVar(&r.force, "force", false, "replace a file that exists")
+	f.Int64Var(&r.seed, "seed", 0, "seed of resampling (default: each run's own)")
 	return cmd
 }
 
-// reportSections puts several runs into one report: what was run first, then
-// what a reader must know, then run by run.
+func (a *app) report(ctx context.Context, paths []string, r *reportFlags) error {
+	format, ok := reportFormats[r.format]
+	if !ok {
+		return usagef("unknown --format %q; known are html, json and md", r.format)
+	}
+	out := r.out
+	if out == "" {
+		out = "report" + format.end
+	}
+	if out != "-" {
+		if err := vacantFile(out, r.force); err != nil {
+			return err
+		}
+	}
+	sections, err := a.reportSections(ctx, paths, r.seed)
+	if err != nil {
+		return err
+	}
+	if out == "-" {
+		return report.Write(a.stdout, format.format, sections, report.Options{Title: r.title})
+	}
+	var b bytes.Buffer
+	if err := report.Write(&b, format.format, sections, report.Options{Title: r.title}); err != nil {
+		return err
+	}
+	if err := renameio.WriteFile(out, b.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	a.note("%s written", out)
+	return nil
+}
+
+// vacantFile tells what keeps a file from being written, before the work for it is
+// done.
+func vacantFile(path string, force bool) error {
+	st, err := os.Stat(path)
+	switch {
+	case err == nil && st.IsDir():
+		return fmt.Errorf("%s is a folder; --out names the file to write", path)
+	case err == nil && !force:
+		return fmt.Errorf("%s exists and is kept; --force replaces it, --out names another", path)
+	case err == nil:
+		return nil
+	}
+	if st, err := os.Stat(filepath.Dir(path)); err != nil || !st.IsDir() {
+		return fmt.Errorf("the folder %s is not there; make it, or choose another --out", filepath.Dir(path))
+	}
+	return nil
+}
+
+// found in a report, run by run.
+type reported struct {
+	head, warn report.Section
+	each       []report.Section
+	browser    report.Browser
+	notes      []string // about the browser
+}
+
+// reportSections puts several runs into one report: what was run first, then what a
+// reader must know, then run by run, then every dialogue.
 func (a *app) reportSections(ctx context.Context, paths []string, seed int64) ([]report.Section, error) {
-	head := report.Section{Title: "What was run"}
-	warn := report.Section{Title: "Read this before you cite"}
-	var all []report.Section
-	for _, p := range paths {
-		if exists(filepath.Join(p, sft.ManifestFile)) {
-			sections, err := sft.TrainSections(p)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, sections...)
-			warn.Notes = append(warn.Notes, filepath.Base(p)+": losses and validation of a training; whether it helped is said by its comparison with the base (ccmed sft bench)")
-			continue
+	runs, err := runFolders(paths)
+	if err != nil {
+		return nil, err
+	}
+	names := runNames(runs)
+	r := reported{head: report.Section{Title: "What was run"}, warn: report.Section{Title: "Read this before you cite"}, browser: report.Browser{Name: "dialogues"}}
+	for i, path := range runs {
+		var sections []report.Section
+		if exists(filepath.Join(path, sft.ManifestFile)) {
+			sections, err = r.training(names[i], path)
+		} else {
+			sections, err = a.reportRun(ctx, &r, names[i], path, seed)
 		}
-		dir, err := run.Open(p)
 		if err != nil {
 			return nil, err
-		}
-		m := dir.Manifest()
-		name := filepath.Base(m.Path)
-		t := manifestTable(m)
-		t.Title = name
-		head.Tables = append(head.Tables, t)
-		found, sections, err := a.found(ctx, dir, scoreFlags{seed: seed, dry: true})
-		if err != nil {
-			return nil, err
-		}
-		if m.Identity.Task == "extract" && exists(findingsFile(dir)) {
-			f, err := readFindings(dir)
-			if err != nil {
-				return nil, err
-			}
-			found = f.value()
-			sections = append(sections, f.sections(modelNames(m.Identity))...)
-		}
-		for _, w := range cautions(m, found) {
-			warn.Notes = append(warn.Notes, name+": "+w)
 		}
 		for _, s := range sections {
-			if len(paths) > 1 {
-				s.Title = name + ": " + s.Title
+			if len(runs) > 1 {
+				s.Title = names[i] + ": " + s.Title
 			}
-			all = append(all, s)
+			r.each = append(r.each, s)
 		}
 	}
-	if len(warn.Notes) == 0 {
-		warn.Notes = []string{"nothing here speaks against citing these numbers with their intervals, n and baselines"}
+	if len(r.warn.Notes) == 0 {
+		r.warn.Notes = []string{"nothing here speaks against citing these numbers with their intervals, n and baselines"}
 	}
-	if len(head.Tables) == 0 {
-		return append([]report.Section{warn}, all...), nil
+	all := append([]report.Section{r.head, r.warn}, r.each...)
+	if len(r.browser.Items) > 0 {
+		all = append(all, report.Section{Title: "Every dialogue", Notes: r.notes, Browser: &r.browser})
 	}
-	return append([]report.Section{head, warn}, all...), nil
+	return all, nil
+}
+
+// training adds a training run.
+func (r *reported) training(name, path string) ([]report.Section, error) {
+	m, err := sft.ReadTraining(path)
+	if err != nil {
+		return nil, err
+	}
+	sections, err := sft.TrainSections(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.describe(whatWasTrained(name, m)); err != nil {
+		return nil, err
+	}
+	r.warn.Notes = append(r.warn.Notes, name+": losses and validation of a training; whether it helped is said by its comparison with the base (ccmed sft bench)")
+	return sections, nil
+}
+
+func (r *reported) describe(t report.Table, ps []report.Passage, err error) error {
+	r.head.Tables = append(r.head.Tables, t)
+	r.head.Passages = append(r.head.Passages, ps...)
+	return err
+}
+
+// reportRun adds a run of a benchmark or of an extraction.
+func (a *app) reportRun(ctx context.Context, r *reported, name, path string, seed int64) ([]report.Section, error) {
+	dir, err := run.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	m := dir.Manifest()
+	if err := r.describe(whatWasRun(name, dir)); err != nil {
+		return nil, err
+	}
+	if seed == 0 {
+		seed = m.Identity.Seed
+	}
+	found, sections, err := a.found(ctx, dir, scoreFlags{seed: seed, dry: true})
+	if err != nil {
+		return nil, err
+	}
+	if m.Identity.Task == "extract" && exists(findingsFile(dir)) {
+		f, err := readFindings(dir)
+		if err != nil {
+			return nil, err
+		}
+		found = f.value()
+		sections = append(sections, f.sections(modelNames(m.Identity))...)
+	}
+	warnings, err := integrity(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range append(warnings, cautions(m, found)...) {
+		r.warn.Notes = append(r.warn.Notes, name+": "+w)
+	}
+	b, notes, err := a.browse(ctx, name, dir, found)
+	if err != nil {
+		return nil, err
+	}
+	r.browser.Join(b)
+	r.notes = append(r.notes, notes...)
+	return sections, nil
+}
+
+// integrity says where a run's folder is not as its last session left it.
+func integrity(dir *run.Dir) ([]string, error) {
+	m := dir.Manifest()
+	if m.SamplesHash == "" {
+		return nil, nil // no session has ended yet
+	}
+	hash, err := dir.SamplesHash()
+	if err != nil || hash == m.SamplesHash || m.Status != run.StatusDone {
+		return nil, err
+	}
+	return []string{"samples.jsonl is not what the run wrote: lines are missing, or it was edited by hand (ccmed runs verify tells more)"}, nil
+}
+
+// runFolders lists the runs that paths name: a run itself, or the runs in a folder,
+// such as a suite's. Each is listed once.
+func runFolders(paths []string) ([]string, error) {
+	var out []string
+	seen := map[string]bool{}
+	add := func(p string) {
+		if abs, err := filepath.Abs(p); err == nil && !seen[abs] {
+			seen[abs] = true
+			out = append(out, p)
+		}
+	}
+	for _, p := range paths {
+		if isRun(p) {
+			add(p)
+			continue
+		}
+		entries, err := os.ReadDir(p)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s is not a run: there is no such folder (ccmed runs ls lists runs)", p)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s is not a run: %w", p, err)
+		}
+		n := 0
+		for _, e := range entries {
+			if in := filepath.Join(p, e.Name()); isRun(in) {
+				add(in)
+				n++
+			}
+		}
+		if n == 0 {
+			return nil, fmt.Errorf("%s is not a run and holds none: neither it nor a folder in it has a %s or %s", p, run.ManifestFile, sft.ManifestFile)
+		}
+	}
+	return out, nil
+}
+
+func isRun(path string) bool {
+	return exists(filepath.Join(path, run.ManifestFile)) || exists(filepath.Join(path, sft.ManifestFile))
+}
+
+// runNames names runs by their folders, with as many of the folders above as it takes
+// to tell them apart.
+func runNames(paths []string) []string {
+	parts := make([][]string, len(paths))
+	for i, p := range paths {
+		if abs, err := filepath.Abs(p); err == nil {
+			p = abs
+		}
+		parts[i] = strings.Split(filepath.ToSlash(p), "/")
+	}
+	name := func(i, n int) string { return strings.Join(parts[i][max(0, len(parts[i])-n):], "/") }
+	out := make([]string, len(paths))
+	for i := range paths {
+		n := 1
+		for j := 0; j < len(paths); j++ {
+			if j != i && name(j, n) == name(i, n) && n < len(parts[i]) {
+				n, j = n+1, -1
+			}
+		}
+		out[i] = name(i, n)
+	}
+	return out
 }
