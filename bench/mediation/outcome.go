@@ -55,10 +55,11 @@ type Outcome struct {
 	Utterance string             `json:"utterance,omitempty"`
 	Values    map[string]float64 `json:"values,omitempty"`
 	Unscored  map[string]string  `json:"unscored,omitempty"`
-	// PreStage and Trajectory are most probable stages (index 0..5), where every
-	// label is scored.
-	PreStage   *int     `json:"pre_stage,omitempty"`
-	PostStage  *int     `json:"post_stage,omitempty"`
+	// PreStage and PostStage are the most probable stages (index 0..5) before the
+	// mediation and at the POST turn, where that label is scored.
+	PreStage  *int `json:"pre_stage,omitempty"`
+	PostStage *int `json:"post_stage,omitempty"`
+	// Trajectory holds turn and most probable stage, where every label is scored.
 	Trajectory [][2]int `json:"trajectory,omitempty"`
 	// NoDirection marks a W1 whose expected positions differ by less than 0.05.
 	NoDirection bool `json:"no_direction,omitempty"`
@@ -209,7 +210,10 @@ func (o *Outcome) trajectory(l Labels) {
 	pre, ok := l.Pre.Dist()
 	bad, all := 0, len(l.After)+1
 	reason := l.Pre.Unscored
-	if !ok {
+	if ok {
+		i := int(pre.Argmax())
+		o.PreStage = &i
+	} else {
 		bad++
 	}
 	var paige, index, expected, own []dmis.Point
@@ -236,8 +240,6 @@ func (o *Outcome) trajectory(l Labels) {
 		return
 	}
 	s := pre.Argmax()
-	i := int(s)
-	o.PreStage = &i
 	for _, m := range []struct {
 		name   string
 		pre    float64

@@ -48,8 +48,11 @@ type ConditionMetrics struct {
 	// and counts of dialogues without it.
 	Values   map[string]stats.Estimate `json:"values,omitempty"`
 	Unscored map[string]map[string]int `json:"unscored,omitempty"`
-	// PerStage holds the means of the headline metrics by conflict stage.
-	PerStage map[string]map[string]StageMean `json:"per_stage,omitempty"`
+	// PerStage holds the metrics' means by conflict stage.
+	PerStage map[string]map[string]stats.Estimate `json:"per_stage,omitempty"`
+	// Trajectory and Flow rest on a qualified labeller; nil without one.
+	Trajectory *Trajectory `json:"trajectory,omitempty"`
+	Flow       *Flow       `json:"flow,omitempty"`
 	// Timing splits AUC by early, exact and late interventions, where a
 	// predicted turn was used.
 	Timing map[string]StageMean `json:"timing,omitempty"`
@@ -244,7 +247,7 @@ func condition(name string, os, unmediated []Outcome, usable map[string]bool, bo
 	if c.Mediated > 0 {
 		c.Sentences = float64(total) / float64(c.Mediated)
 	}
-	c.Values, c.PerStage = map[string]stats.Estimate{}, map[string]map[string]StageMean{}
+	c.Values, c.PerStage = map[string]stats.Estimate{}, map[string]map[string]stats.Estimate{}
 	for _, metric := range MetricNames {
 		if !usable[metric] {
 			continue
@@ -259,19 +262,29 @@ func condition(name string, os, unmediated []Outcome, usable map[string]bool, bo
 		}
 		c.Values[metric] = e
 		for s := dmis.Denial; s <= dmis.Minimization; s++ {
-			v, _ := values(os, metric, func(o Outcome) bool { return o.Stage == s.String() })
-			if len(v) > 0 {
-				if c.PerStage[s.String()] == nil {
-					c.PerStage[s.String()] = map[string]StageMean{}
-				}
-				c.PerStage[s.String()][metric] = StageMean{meanOf(v), len(v)}
+			v, g := values(os, metric, func(o Outcome) bool { return o.Stage == s.String() })
+			if len(v) == 0 {
+				continue
+			}
+			if c.PerStage[s.String()] == nil {
+				c.PerStage[s.String()] = map[string]stats.Estimate{}
+			}
+			if c.PerStage[s.String()][metric], err = boot.Mean(v, g); err != nil {
+				return c, fmt.Errorf("interval of %s under %s at %s: %w", metric, name, s, err)
 			}
 		}
 	}
-	if !usable[AUC] || !slices.ContainsFunc(os, func(o Outcome) bool { return o.Turn != o.Gold }) {
+	if !usable[AUC] {
 		return c, nil
 	}
-	err := c.predictedTurns(os, unmediated, boot) // before c is copied into the result
+	c.Flow = flow(os)
+	var err error
+	if c.Trajectory, err = trajectory(os, boot); err != nil {
+		return c, fmt.Errorf("trajectory under %s: %w", name, err)
+	}
+	if slices.ContainsFunc(os, func(o Outcome) bool { return o.Turn != o.Gold }) {
+		err = c.predictedTurns(os, unmediated, boot) // before c is copied into the result
+	}
 	return c, err
 }
 

@@ -7,12 +7,16 @@ import (
 	"strings"
 
 	"github.com/ccmed/ccmed/bench/dmis"
+	"github.com/ccmed/ccmed/bench/published"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/stats"
 )
 
 // PipelineCheck is printed instead of numbers that nobody may cite.
 const PipelineCheck = "pipeline check, not a finding"
+
+// withoutLabeller says what a pipeline check leaves out.
+const withoutLabeller = "without a qualified labeller no AUC, W1, trajectory or flow of stages is shown"
 
 // shown are the metrics of the main table, with their headings.
 var shown = []struct{ metric, heading string }{
@@ -26,6 +30,9 @@ func Sections(m Metrics) []report.Section {
 		main.Title += ": " + PipelineCheck
 	}
 	main.Notes = append(append([]string(nil), m.Degenerate...), m.Notes...)
+	if m.PipelineCheck {
+		main.Notes = append(main.Notes, withoutLabeller)
+	}
 	main.Tables = append(main.Tables, mainTable(m))
 	if t, ok := unscoredTable(m); ok {
 		main.Tables = append(main.Tables, t)
@@ -40,7 +47,58 @@ func Sections(m Metrics) []report.Section {
 	if len(m.Differences) > 0 {
 		sections = append(sections, differenceSection(m))
 	}
+	if s, ok := trajectorySection(m); ok {
+		sections = append(sections, s)
+	}
+	if s, ok := flowSection(m); ok {
+		sections = append(sections, s)
+	}
 	return append(sections, stageSection(m), utteranceSection(m))
+}
+
+// PublishedSection puts the run's numbers beside the published ones. ok is false
+// where there are none, as in a pipeline check.
+func PublishedSection(m Metrics, o published.Options) (s report.Section, ok bool) {
+	measured := func(e stats.Estimate) published.Measured {
+		return published.Measured{Value: e.Value, Lo: e.Lo, Hi: e.Hi}
+	}
+	ours, tuned := map[string]published.Measured{}, map[string]published.Measured{}
+	for _, c := range m.Conditions {
+		for _, x := range []struct{ condition, metric, id string }{
+			{ND, AUC, published.AUCND}, {D, AUC, published.AUCD}, {GroundTruth, AUC, published.AUCGroundTruth},
+			{ND, W1, published.W1ND}, {D, W1, published.W1D}, {ND, Judge, published.JudgeND}, {D, Judge, published.JudgeD},
+		} {
+			if e, ok := c.Values[x.metric]; ok && c.Condition == x.condition {
+				ours[x.id] = measured(e)
+			}
+		}
+		if c.AUCExact != nil {
+			tuned[published.AUCExact] = measured(*c.AUCExact)
+		}
+	}
+	for _, d := range m.Differences {
+		if d.A == D && d.B == ND && d.Metric == AUC {
+			ours[published.AUCGain] = measured(d.Value)
+		}
+	}
+	if c := m.Labeller; c != nil && c.Qualified {
+		agree := 0
+		for stage := range c.Confusion {
+			agree += c.Confusion[stage][stage]
+		}
+		ours[published.LabellerAgrees] = published.Measured{Value: float64(agree) / float64(c.N)}
+	}
+	s.Title = "Mediation beside the published numbers"
+	for _, x := range []struct {
+		topic published.Topic
+		ours  map[string]published.Measured
+	}{{published.Mediation, ours}, {published.FineTuning, tuned}} {
+		if t, ok := published.Table(x.topic, x.ours, o); ok {
+			t.Title = ""
+			s.Tables = append(s.Tables, t)
+		}
+	}
+	return s, len(s.Tables) > 0
 }
 
 func interval(e stats.Estimate) string { return report.Interval(e.Value, e.Lo, e.Hi, 2) }
@@ -218,7 +276,7 @@ func stageSection(m Metrics) report.Section {
 			for _, metric := range []string{AUC, W1, Judge} {
 				cell := report.Text("")
 				if x, ok := v[metric]; ok {
-					cell = report.Text(fmt.Sprintf("%.2f n=%d", x.Mean, x.N))
+					cell = report.Text(fmt.Sprintf("%s n=%d", interval(x), x.N))
 				}
 				row = append(row, cell)
 			}

@@ -1,6 +1,7 @@
 package published
 
-// Ids of numbers that are measured here. Numbers of one id are of several models.
+// Ids of what is measured. Numbers of one id are of several models, or from before and
+// after tuning.
 const (
 	Dialogues      = "data.dialogues"
 	UtilityGap     = "data.auc_gap"
@@ -27,10 +28,8 @@ const (
 	FilterJudgePass  = "mediation.filter.judge_pass"
 	FilterJudgeFail  = "mediation.filter.judge_fail"
 	TunedTurnAcc     = "sft.turn_acc"
-	BaseAUCExact     = "sft.auc_exact.base"
-	TunedAUCExact    = "sft.auc_exact.tuned"
-	BaseJudge        = "sft.judge.base"
-	TunedJudge       = "sft.judge.tuned"
+	AUCExact         = "sft.auc_exact"
+	TunedJudge       = "sft.judge"
 	HoldoutDimension = "sft.holdout.dimension"
 	HoldoutTemplate  = "sft.holdout.template"
 	HoldoutCountry   = "sft.holdout.country"
@@ -99,13 +98,13 @@ var numbers = []Number{
 	{TunedTurnAcc, FineTuning, "TurnAcc after tuning", llama, 0.981, 0.981, tuned4, Share, "section 4.3", Range, tunedSetting, ""},
 	{TunedTurnAcc, FineTuning, "TurnAcc after tuning", gemma, 0.969, 0.969, tuned4, Share, "section 4.3", Range, tunedSetting, ""},
 	{TunedTurnAcc, FineTuning, "TurnAcc after tuning", phi, 0.918, 0.918, tuned4, Share, "section 4.3", Range, tunedSetting, ""},
-	{BaseAUCExact, FineTuning, "AUC_exact before tuning", llama, 0.517, 0.517, 0, Score, "section 4.3", None, otherLabels, "labeller"},
-	{TunedAUCExact, FineTuning, "AUC_exact after tuning", llama, 0.893, 0.893, 0, Score, "section 4.3", None, otherLabels, "labeller"},
-	{BaseAUCExact, FineTuning, "AUC_exact before tuning", gemma, 0.659, 0.659, 0, Score, "section 4.3", None, otherLabels, "labeller"},
-	{TunedAUCExact, FineTuning, "AUC_exact after tuning", gemma, 0.807, 0.807, 0, Score, "section 4.3", None, otherLabels, "labeller"},
-	{BaseAUCExact, FineTuning, "AUC_exact before tuning", phi, 0.412, 0.412, 0, Score, "section 4.3", None, otherLabels, "labeller"},
-	{TunedAUCExact, FineTuning, "AUC_exact after tuning", phi, 0.711, 0.711, 0, Score, "section 4.3", None, otherLabels, "labeller"},
-	{BaseJudge, FineTuning, "Judge before tuning, two larger models", "", 2.90, 3.06, 0, Score, "section C.3", None, otherJudge, "judge"},
+	{AUCExact, FineTuning, "AUC_exact before tuning", llama, 0.517, 0.517, 0, Score, "section 4.3", None, otherLabels, "labeller"},
+	{AUCExact, FineTuning, "AUC_exact after tuning", llama, 0.893, 0.893, 0, Score, "section 4.3", None, otherLabels, "labeller"},
+	{AUCExact, FineTuning, "AUC_exact before tuning", gemma, 0.659, 0.659, 0, Score, "section 4.3", None, otherLabels, "labeller"},
+	{AUCExact, FineTuning, "AUC_exact after tuning", gemma, 0.807, 0.807, 0, Score, "section 4.3", None, otherLabels, "labeller"},
+	{AUCExact, FineTuning, "AUC_exact before tuning", phi, 0.412, 0.412, 0, Score, "section 4.3", None, otherLabels, "labeller"},
+	{AUCExact, FineTuning, "AUC_exact after tuning", phi, 0.711, 0.711, 0, Score, "section 4.3", None, otherLabels, "labeller"},
+	{TunedJudge, FineTuning, "Judge before tuning, two larger models", "", 2.90, 3.06, 0, Score, "section C.3", None, otherJudge, "judge"},
 	{TunedJudge, FineTuning, "Judge after tuning, two larger models", "", 4.21, 4.69, 0, Score, "section C.3", None, otherJudge, "judge"},
 	{HoldoutDimension, FineTuning, "TurnAcc, dimension held out", "", 0.952, 0.979, 0, Share, "section C.3", Trend, otherSplits, ""},
 	{HoldoutTemplate, FineTuning, "TurnAcc, template held out", "", 0.952, 0.979, 0, Share, "section C.3", Trend, otherSplits, ""},

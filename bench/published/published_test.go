@@ -16,8 +16,8 @@ func TestNumbersAreWhole(t *testing.T) {
 		if n.Measure == "" || n.Place == "" || n.Why == "" || n.Lo > n.Hi || n.Slack < 0 {
 			t.Errorf("%+v", n)
 		}
-		if k := n.ID + "|" + n.Model; seen[k] {
-			t.Errorf("%s of %q stands there twice", n.ID, n.Model)
+		if k := n.ID + "|" + n.Measure + "|" + n.Model; seen[k] {
+			t.Errorf("%s stands there twice", k)
 		} else {
 			seen[k] = true
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/mediation"
 	"github.com/ccmed/ccmed/bench/prompt"
+	"github.com/ccmed/ccmed/bench/published"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/timing"
@@ -455,7 +456,6 @@ func sameBaselines(base *run.Dir, id run.Identity) error {
 	return nil
 }
 
-// scoreMediation computes the metrics of a mediation run and its sections.
 // samplesOf returns a mediation run's samples, with the baselines and the card of
 // the run that it borrows them from.
 func samplesOf(dir *run.Dir) ([]run.Sample, error) {
@@ -491,6 +491,7 @@ func samplesOf(dir *run.Dir) ([]run.Sample, error) {
 	return samples, nil
 }
 
+// scoreMediation computes the metrics of a mediation run and its sections.
 func (a *app) scoreMediation(_ context.Context, dir *run.Dir, s scoreFlags) (any, []report.Section, error) {
 	samples, err := samplesOf(dir)
 	if err != nil {
@@ -506,5 +507,10 @@ func (a *app) scoreMediation(_ context.Context, dir *run.Dir, s scoreFlags) (any
 	if med.Digest != "" && med.Digest == lab.Digest {
 		m.Notes = append(m.Notes, "mediator and labeller are the same model: it rates its own kind")
 	}
-	return m, mediation.Sections(m), nil
+	sections := mediation.Sections(m)
+	beside, ok := mediation.PublishedSection(m, published.Options{Models: []string{med.Name}, Labeller: lab.Name, Judge: id.Models[mediation.RoleJudge].Name})
+	if ok {
+		sections = append(sections, beside)
+	}
+	return m, sections, nil
 }
