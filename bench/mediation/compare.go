@@ -1,81 +1,75 @@
 package mediation
 
 import (
-	"errors"
 	"fmt"
 
+	"github.com/ccmed/ccmed/bench/dmis"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/stats"
 )
 
-// ErrNothingShared reports runs without a dialogue that both scored.
-var ErrNothingShared = errors.New("the runs share no scored dialogue")
+// comparedConditions are those whose lines the mediator makes.
+var comparedConditions = []string{ND, D, Foreign}
 
-// Compare pairs two mediation runs by dialogue and condition, and returns B − A
-// for the headline metrics, Holm-corrected as one family. A metric that rests on
-// a labeller who is not qualified in both runs is left out; notes say so.
-func Compare(a, b []run.Sample, o ScoreOptions) (ds []Difference, notes []string, err error) {
-	if o.Resamples == 0 {
-		o.Resamples = 10_000
+// comparedMetrics are the headline metrics, by which runs are compared.
+var comparedMetrics = []string{DAUC, AUC, W1, Judge}
+
+// Measures returns the headline metrics of a run's samples, baselines and card
+// included, of each dialogue and condition, for stats.Compare. A metric that rests
+// on a labeller who is not qualified, or on a constant answer, is left out; notes
+// say so.
+func Measures(samples []run.Sample) (ms []stats.Measure, notes []string, err error) {
+	var m Metrics
+	if m.Outcomes, err = Outcomes(samples); err != nil {
+		return nil, nil, err
 	}
-	boot := stats.Bootstrap{Resamples: o.Resamples, Seed: o.Seed}
-	var ms [2]Metrics
-	var can [2]map[string]bool
-	for i, s := range [][]run.Sample{a, b} {
-		if ms[i].Outcomes, err = Outcomes(s); err != nil {
-			return nil, nil, err
-		}
-		if ms[i].Labeller, err = Labeller(s); err != nil {
-			return nil, nil, err
-		}
-		can[i] = ms[i].usable(s)
-		for _, n := range append(ms[i].Degenerate, ms[i].Notes...) {
-			notes = append(notes, fmt.Sprintf("run %c: %s", 'A'+i, n))
-		}
+	if m.Labeller, err = Labeller(samples); err != nil {
+		return nil, nil, err
 	}
-	type key struct{ item, condition string }
-	other := map[key]Outcome{}
-	for _, x := range ms[0].Outcomes {
-		other[key{x.Item, x.Condition}] = x
-	}
-	shared := false
-	var ps []float64
-	for _, cond := range []string{ND, D, Foreign} {
-		for _, metric := range []string{DAUC, AUC, W1, Judge} {
-			var d []float64
-			var g []string
-			for _, y := range ms[1].Outcomes {
-				x, ok := other[key{y.Item, cond}]
-				if !ok || y.Condition != cond {
-					continue
-				}
-				shared = true
-				v, okX := x.Values[metric]
-				w, okY := y.Values[metric]
-				if okX && okY {
-					d, g = append(d, w-v), append(g, y.Context)
-				}
-			}
-			if len(d) < 2 || !can[0][metric] || !can[1][metric] {
+	usable := m.usable(samples)
+	notes = append(m.Degenerate, m.Notes...)
+	for _, cond := range comparedConditions {
+		for _, metric := range comparedMetrics {
+			if !usable[metric] {
 				continue
 			}
-			e, err := boot.Mean(d, g)
-			if err != nil {
-				return nil, nil, fmt.Errorf("interval of the difference: %w", err)
+			x := stats.Measure{Name: metric, Condition: cond}
+			for _, o := range m.Outcomes {
+				if o.Condition != cond {
+					continue
+				}
+				v, ok := o.Values[metric]
+				obs := stats.Observation{Item: o.Item, Group: o.Context, Value: v, Said: o.path()}
+				if !ok {
+					obs.Unscored = o.Unscored[metric]
+					if obs.Unscored == "" {
+						obs.Unscored = "not measured"
+					}
+				}
+				x.Observations = append(x.Observations, obs)
 			}
-			p, err := stats.SignFlip(d, g, o.Resamples, o.Seed)
-			if err != nil {
-				return nil, nil, fmt.Errorf("permutation test of the difference: %w", err)
+			if len(x.Observations) > 0 {
+				ms = append(ms, x)
 			}
-			ds = append(ds, Difference{A: "B, " + cond, B: "A, " + cond, Metric: metric, Value: e, P: p})
-			ps = append(ps, p)
 		}
 	}
-	if !shared {
-		return nil, notes, ErrNothingShared
+	return ms, notes, nil
+}
+
+// path says where the conflict's speaker stood before and after.
+func (o Outcome) path() string {
+	if o.PreStage == nil || o.PostStage == nil {
+		return ""
 	}
-	for i, p := range stats.Holm(ps) {
-		ds[i].PHolm = p
+	return fmt.Sprintf("%s to %s", dmis.Stage(*o.PreStage), dmis.Stage(*o.PostStage))
+}
+
+// Heading is a metric's name as tables show it.
+func Heading(metric string) string {
+	for _, s := range shown {
+		if s.metric == metric {
+			return s.heading
+		}
 	}
-	return ds, notes, nil
+	return metric
 }

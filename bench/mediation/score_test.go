@@ -3,7 +3,6 @@ package mediation
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -470,46 +469,6 @@ func TestLabellerCountsWhatItCannotCompare(t *testing.T) {
 	}
 	if c, err := Labeller(samplesOfUnits(t, study(1)[:4]...)); c != nil || err != nil {
 		t.Errorf("without a card: %+v, %v", c, err)
-	}
-}
-
-func TestCompare(t *testing.T) {
-	a := study(18)
-	b := study(18)
-	for i := range b {
-		if b[i].condition == ND {
-			b[i].after, b[i].judge = b[i+1].after, b[i+1].judge // ND of B does as D
-		}
-	}
-	sa, sb := samplesOfUnits(t, a...), samplesOfUnits(t, b...)
-	there, notes, err := Compare(sa, sb, quick)
-	if err != nil || len(notes) != 0 || len(there) != 8 {
-		t.Fatalf("%d differences, notes %q, %v; want ND and D by four metrics", len(there), notes, err)
-	}
-	back, _, err := Compare(sb, sa, quick)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, d := range there {
-		if d.A == "B, ND" && d.Value.Value <= 0 || d.A == "B, D" && d.Value.Value != 0 {
-			t.Errorf("%s − %s of %s is %v", d.A, d.B, d.Metric, d.Value.Value)
-		}
-		if m := back[i]; math.Abs(m.Value.Value+d.Value.Value) > 1e-9 || m.P != d.P || m.PHolm != d.PHolm || m.Metric != d.Metric {
-			t.Errorf("the other way round %+v, want the mirror of %+v", m, d)
-		}
-	}
-	c := study(18)
-	for i := range c {
-		if c[i].condition == Card {
-			c[i].after = []int{0, 5, 1, 4, 2, 3}
-		}
-	}
-	ds, notes, err := Compare(sa, samplesOfUnits(t, c...), quick)
-	if err != nil || len(ds) != 0 || len(notes) != 1 || !strings.HasPrefix(notes[0], "run B: the labeller is not qualified") {
-		t.Errorf("with an unqualified labeller in B: %+v, %q, %v", ds, notes, err)
-	}
-	if _, _, err := Compare(sa, samplesOfUnits(t, unit{item: "7", condition: ND, turn: 3, after: []int{0, 0, 0, 0, 0, 0}}), quick); !errors.Is(err, ErrNothingShared) {
-		t.Errorf("runs of other dialogues: %v", err)
 	}
 }
 

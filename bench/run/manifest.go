@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"runtime"
@@ -120,40 +121,55 @@ func (id Identity) canonical() (Identity, map[string]string, error) {
 	return out, servers, nil
 }
 
-// differences names the fields in which two canonical identities differ, with
-// both values.
-func differences(there, now Identity) ([]string, error) {
-	a, err := flatten(there)
+// FieldDifference is a field in which two identities differ, with both values as
+// JSON, cut to what fits a sentence; a value that is not there is "absent".
+type FieldDifference struct{ Field, A, B string }
+
+// Differences lists the fields in which the identity differs from another, by their
+// dotted paths, such as "options.first_turn".
+func (id Identity) Differences(other Identity) ([]FieldDifference, error) {
+	a, err := flatten(id)
 	if err != nil {
 		return nil, err
 	}
-	b, err := flatten(now)
+	b, err := flatten(other)
 	if err != nil {
 		return nil, err
 	}
-	var fields []string
+	fields := map[string]bool{}
 	for f := range a {
-		fields = append(fields, f)
+		fields[f] = true
 	}
 	for f := range b {
-		if _, ok := a[f]; !ok {
-			fields = append(fields, f)
-		}
+		fields[f] = true
 	}
-	slices.Sort(fields)
-	var out []string
-	for _, f := range fields {
+	var out []FieldDifference
+	for _, f := range slices.Sorted(maps.Keys(fields)) {
 		if a[f] == b[f] || f == "items_hash" {
 			continue
 		}
 		x, y := a[f], b[f]
 		if f == "items" {
-			x, y = fmt.Sprintf("%d items", len(there.Items)), fmt.Sprintf("%d items", len(now.Items))
+			x, y = fmt.Sprintf("%d items", len(id.Items)), fmt.Sprintf("%d items", len(other.Items))
 			if x == y {
 				y = "other ones"
 			}
 		}
-		out = append(out, fmt.Sprintf("%s (was %s, is %s)", f, brief(x), brief(y)))
+		out = append(out, FieldDifference{f, brief(x), brief(y)})
+	}
+	return out, nil
+}
+
+// differences names the fields in which two canonical identities differ, with
+// both values.
+func differences(there, now Identity) ([]string, error) {
+	ds, err := there.Differences(now)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, d := range ds {
+		out = append(out, fmt.Sprintf("%s (was %s, is %s)", d.Field, d.A, d.B))
 	}
 	return out, nil
 }

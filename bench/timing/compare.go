@@ -1,96 +1,88 @@
 package timing
 
 import (
-	"cmp"
-	"errors"
+	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/stats"
 )
 
-// Comparison is the paired difference of two timing runs on the same dialogues.
-type Comparison struct {
-	N int `json:"n"` // dialogues that both runs scored
-	// OnlyA and OnlyB list the dialogues that one run alone got right.
-	OnlyA     []string `json:"only_a"`
-	OnlyB     []string `json:"only_b"`
-	BothRight int      `json:"both_right"`
-	// Difference is TurnAcc of B minus that of A.
-	Difference stats.Estimate `json:"difference"`
-	McNemar    float64        `json:"p_mcnemar"`   // exact, dialogues taken as independent
-	SignFlip   float64        `json:"p_sign_flip"` // by scenario context
-}
+// Names of the measures by which timing runs are compared.
+const (
+	MeasureTurnAcc   = "TurnAcc"
+	MeasureWithinOne = "within one turn"
+	MeasureAUROC     = "AUROC within the dialogue"
+)
 
-// ErrNothingShared reports runs without a dialogue that both scored.
-var ErrNothingShared = errors.New("the runs share no scored dialogue")
-
-// Compare pairs two runs' samples by dialogue. Comparing B with A gives the same
-// with the signs and lists swapped, and the samples' order does not matter.
-func Compare(a, b []run.Sample, o ScoreOptions) (Comparison, error) {
-	if o.Resamples == 0 {
-		o.Resamples = 10_000
-	}
-	type hit struct {
-		right   bool
-		context string
-	}
-	read := func(samples []run.Sample) (map[string]hit, []string, error) {
-		hits := map[string]hit{}
-		var order []string
-		for _, s := range samples {
-			if s.Step != StepDecide || s.Unscored != "" || s.Repeat != 0 {
-				continue
-			}
-			ds, _, err := Decisions([]run.Sample{s})
-			if err != nil {
-				return nil, nil, err
-			}
-			hits[s.Item] = hit{ds[0].Predicted == ds[0].Gold, ds[0].Context}
-			order = append(order, s.Item)
-		}
-		return hits, order, nil
-	}
-	ha, order, err := read(a)
-	if err != nil {
-		return Comparison{}, err
-	}
-	hb, _, err := read(b)
-	if err != nil {
-		return Comparison{}, err
-	}
-	var c Comparison
-	var d []float64
-	var groups []string
-	slices.SortFunc(order, func(x, y string) int { return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y)) })
-	for _, item := range order {
-		x := ha[item]
-		y, ok := hb[item]
-		if !ok {
+// Measures returns what a run's samples say of each dialogue, for stats.Compare: the
+// turn hit, missed by one at most, and how well the model's probability tells the
+// conflict turn from those before it. Notes say what was left out.
+func Measures(samples []run.Sample) (ms []stats.Measure, notes []string, err error) {
+	hit := stats.Measure{Name: MeasureTurnAcc, Binary: true}
+	near := stats.Measure{Name: MeasureWithinOne, Binary: true}
+	auroc := stats.Measure{Name: MeasureAUROC}
+	var predicted []int
+	for _, s := range samples {
+		if s.Step != StepDecide || s.Repeat != 0 {
 			continue
 		}
-		v := 0.0
-		switch {
-		case x.right && y.right:
-			c.BothRight++
-		case x.right:
-			c.OnlyA, v = append(c.OnlyA, item), -1
-		case y.right:
-			c.OnlyB, v = append(c.OnlyB, item), 1
+		var d Decision
+		if err := json.Unmarshal(s.Data, &d); err != nil {
+			return nil, nil, fmt.Errorf("timing sample of item %s: %w", s.Item, err)
 		}
-		d, groups = append(d, v), append(groups, x.context)
+		o := stats.Observation{Item: s.Item, Group: d.Context, Unscored: s.Unscored, Said: fmt.Sprintf("turn %d, gold %d", d.Predicted, d.Gold)}
+		if d.Predicted == 0 {
+			o.Said = fmt.Sprintf("no turn, gold %d", d.Gold)
+		}
+		if s.Unscored == "" {
+			predicted = append(predicted, d.Predicted)
+		}
+		o.Value = indicator(d.Predicted == d.Gold)
+		hit.Observations = append(hit.Observations, o)
+		o.Value = indicator(d.Predicted != 0 && d.Predicted >= d.Gold-1 && d.Predicted <= d.Gold+1)
+		near.Observations = append(near.Observations, o)
+		if o.Unscored == "" {
+			o.Value, o.Unscored = d.auroc()
+		}
+		o.Said = ""
+		auroc.Observations = append(auroc.Observations, o)
 	}
-	c.N = len(d)
-	if c.N == 0 {
-		return c, ErrNothingShared
+	ms = []stats.Measure{hit, near}
+	if turn, most := stats.MajorityShare(predicted); most > stats.DegenerateShare {
+		answer := fmt.Sprintf("turn %d", turn)
+		if turn == 0 {
+			answer = "no turn"
+		}
+		return ms, []string{fmt.Sprintf("%s (%s in %.0f %% of %d): no AUROC is compared", Degenerate, answer, 100*most, len(predicted))}, nil
 	}
-	if c.Difference, err = (stats.Bootstrap{Resamples: o.Resamples, Seed: o.Seed}).Mean(d, groups); err != nil {
-		return c, fmt.Errorf("interval of the difference: %w", err)
+	return append(ms, auroc), nil, nil
+}
+
+func indicator(yes bool) float64 {
+	if yes {
+		return 1
 	}
-	c.McNemar = stats.McNemar(len(c.OnlyA), len(c.OnlyB))
-	if c.SignFlip, err = stats.SignFlip(d, groups, o.Resamples, o.Seed); err != nil {
-		return c, fmt.Errorf("permutation test of the difference: %w", err)
+	return 0
+}
+
+// auroc is how often the conflict turn has a higher probability than a turn before
+// it, or says why there is none.
+func (d Decision) auroc() (v float64, unscored string) {
+	var scores []float64
+	var labels []bool
+	for _, p := range d.Curve {
+		if p.Turn > d.Gold {
+			break // what comes later is conflict too
+		}
+		if p.Unscored != "" {
+			return 0, fmt.Sprintf("turn %d: %s", p.Turn, p.Unscored)
+		}
+		scores, labels = append(scores, p.Share), append(labels, p.Turn == d.Gold)
 	}
-	return c, nil
+	v, err := stats.AUROC(scores, labels)
+	if err != nil {
+		return 0, "no answer both at the conflict turn and before it"
+	}
+	return v, ""
 }

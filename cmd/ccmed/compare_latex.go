@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+
+	"github.com/ccmed/ccmed/bench/report"
+)
+
+// compareLaTeX writes the tables of measures for a paper, in the style of the
+// package booktabs.
+func (a *app) compareLaTeX(ctx context.Context, runs []comparedRun, f compareFlags) error {
+	c, err := compareRuns(ctx, runs, f)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	b.WriteString("% \\usepackage{booktabs}\n")
+	for _, p := range c.Pairs {
+		writeLaTeX(&b, p.table(c.Paired))
+	}
+	how := "paired by dialogue"
+	if !c.Paired {
+		how = "independent samples"
+	}
+	fmt.Fprintf(&b, "%% %s; 95 %% intervals and p by scenario context; p: Holm over %d tests; ccmed compare --seed %d\n", how, c.Family, c.Seed)
+	if _, err := fmt.Fprint(a.stdout, b.String()); err != nil {
+		return fmt.Errorf("write the tables: %w", err)
+	}
+	return nil
+}
+
+// writeLaTeX writes a table as a floating one, its title as caption.
+func writeLaTeX(b *strings.Builder, t report.Table) {
+	spec := ""
+	var head []string
+	for _, c := range t.Columns {
+		if c.Align == report.Right {
+			spec += "r"
+		} else {
+			spec += "l"
+		}
+		head = append(head, latex(c.Name))
+	}
+	fmt.Fprintf(b, "\\begin{table}[t]\n\\centering\n\\caption{%s}\n\\begin{tabular}{%s}\n\\toprule\n%s \\\\\n\\midrule\n", latex(t.Title), spec, strings.Join(head, " & "))
+	for _, r := range t.Rows {
+		var cells []string
+		for i := range t.Columns {
+			text := ""
+			if i < len(r) {
+				text = latex(r[i].String())
+			}
+			cells = append(cells, text)
+		}
+		fmt.Fprintf(b, "%s \\\\\n", strings.Join(cells, " & "))
+	}
+	b.WriteString("\\bottomrule\n\\end{tabular}\n")
+	if len(t.Notes) > 0 {
+		var notes []string
+		for _, n := range t.Notes {
+			notes = append(notes, latex(n))
+		}
+		fmt.Fprintf(b, "\n\\smallskip\n\\footnotesize %s.\n", strings.Join(notes, ". "))
+	}
+	b.WriteString("\\end{table}\n")
+}
+
+// latexMarks are the characters that TeX reads as commands, and those of our tables
+// that the fonts of pdfTeX do not have.
+var latexMarks = strings.NewReplacer(`\`, `\textbackslash{}`, "{", `\{`, "}", `\}`, "$", `\$`, "&", `\&`, "#", `\#`, "%", `\%`, "_", `\_`,
+	"^", `\textasciicircum{}`, "~", `$\sim$`, "<", "$<$", ">", "$>$", "|", "$|$", `"`, "''", "−", "$-$", "Δ", `$\Delta$`, "±", `$\pm$`, "≤", `$\le$`, "≥", `$\ge$`, "→", `$\to$`, "…", `\ldots{}`)
+
+// minus finds the sign of a number, for which a hyphen stands.
+var minus = regexp.MustCompile(`(^|[\s\[(])-(\d)`)
+
+// latex returns s as text of a LaTeX table, on one line and without commands.
+func latex(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && !unicode.IsSpace(r) || r == unicode.ReplacementChar {
+			return -1
+		}
+		return r
+	}, s)
+	s = latexMarks.Replace(strings.Join(strings.Fields(s), " "))
+	// A bracket after \\ would be read as its argument.
+	return strings.Replace(minus.ReplaceAllString(s, "$1$$-$$$2"), "[", "{[}", 1)
+}

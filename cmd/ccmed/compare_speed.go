@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+)
+
+// compareSpeed writes a line of Go's benchmark format for each sample, with its
+// seconds and its tokens per second, and each run under a key of its own. Answers
+// out of the response cache are left out: they tell the speed of a disk.
+func (a *app) compareSpeed(_ context.Context, runs []comparedRun, _ compareFlags) error {
+	var b strings.Builder
+	b.WriteString("Unit sec/op better=lower\nUnit tokens/s better=higher\n")
+	for _, r := range runs {
+		m := r.dir.Manifest()
+		fmt.Fprintf(&b, "\nrun: %s\ntask: %s\nmodel: %s\n", benchValue(r.name), benchValue(m.Identity.Task), benchValue(modelNames(m.Identity)))
+		if n := len(m.Sessions); n > 0 {
+			e := m.Sessions[n-1].Environment
+			goos, goarch, _ := strings.Cut(e.OS, "/")
+			fmt.Fprintf(&b, "goos: %s\ngoarch: %s\nhost: %s\n", benchValue(goos), benchValue(goarch), benchValue(e.Host))
+		}
+		replayed := 0
+		for s, err := range r.dir.All() {
+			if err != nil {
+				return err
+			}
+			if s.Usage.Replayed > 0 {
+				replayed++
+				continue
+			}
+			tokens := s.Usage.Evaluated + s.Usage.Generated
+			if tokens == 0 || s.Seconds <= 0 {
+				continue // nothing was asked
+			}
+			name := "Benchmark" + title(m.Identity.Task) + "/step=" + benchName(s.Step)
+			if s.Condition != "" {
+				name += "/condition=" + benchName(s.Condition)
+			}
+			fmt.Fprintf(&b, "%s 1 %g sec/op %g tokens/s\n", name, s.Seconds, float64(tokens)/s.Seconds)
+		}
+		if replayed > 0 {
+			a.note("%s: %d samples have answers out of the response cache and are left out; --cache off makes runs to time", r.path, replayed)
+		}
+	}
+	if _, err := fmt.Fprint(a.stdout, b.String()); err != nil {
+		return fmt.Errorf("write the benchmark lines: %w", err)
+	}
+	return nil
+}
+
+// title makes a word begin as the name of a benchmark must.
+func title(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// procs is what the end of a benchmark's name says of GOMAXPROCS.
+var procs = regexp.MustCompile(`-(\d+)$`)
+
+// benchName keeps a part of a benchmark's name in one piece.
+func benchName(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) || unicode.IsControl(r) || r == '/' || r == '=' {
+			return '_'
+		}
+		return r
+	}, s)
+	return procs.ReplaceAllString(s, "_$1")
+}
+
+// benchValue keeps a value on its line.
+func benchValue(s string) string { return strings.Join(strings.Fields(s), " ") }
