@@ -62,11 +62,11 @@ func (p comparedPair) table(paired bool) report.Table {
 	few := math.MaxInt
 	for _, d := range p.Measures {
 		few = min(few, d.Difference.Groups)
-		t.Rows = append(t.Rows, []report.Cell{report.Text(measureName(d)), report.Text(level(d, d.A)), report.Text(level(d, d.B)), report.Text(difference(d)),
+		t.Rows = append(t.Rows, []report.Cell{report.Text(measureName(d)), report.Text(levelText(d, d.A)), report.Text(levelText(d, d.B)), report.Text(differenceText(d)),
 			report.Int(d.Difference.N), report.Int(d.Difference.Groups), report.Int(d.UnscoredA + d.UnscoredB + d.OnlyA + d.OnlyB), report.Text(report.PValue(d.PHolm)), report.Text(effectWords(d))})
 	}
 	for _, d := range p.Measures {
-		if note := dropped(d); note != "" {
+		if note := droppedText(d); note != "" {
 			t.Notes = append(t.Notes, measureName(d)+": "+note)
 		}
 	}
@@ -93,16 +93,16 @@ func (p comparedPair) table(paired bool) report.Table {
 // a p under 0.05.
 const fewContexts = 6
 
-// level writes one side's mean.
-func level(d *stats.Comparison, v float64) string {
+// levelText writes one side's mean.
+func levelText(d *stats.Comparison, v float64) string {
 	if d.Binary {
 		return fmt.Sprintf("%.1f %%", 100*v)
 	}
 	return fmt.Sprintf("%.3f", v)
 }
 
-// difference writes B − A, shares in points.
-func difference(d *stats.Comparison) string {
+// differenceText writes B − A, shares in points.
+func differenceText(d *stats.Comparison) string {
 	e := d.Difference
 	if d.Binary {
 		return report.Interval(100*e.Value, 100*e.Lo, 100*e.Hi, 1)
@@ -135,8 +135,8 @@ func effectWords(d *stats.Comparison) string {
 	return fmt.Sprintf("B %s, %s (%s %.2f)", way, d.Effect.Word, name, d.Effect.D)
 }
 
-// dropped says why dialogues are in no pair.
-func dropped(d *stats.Comparison) string {
+// droppedText says why dialogues are in no pair.
+func droppedText(d *stats.Comparison) string {
 	var parts []string
 	for _, x := range []struct {
 		n    int
@@ -164,7 +164,7 @@ func (p comparedPair) changes() []report.Table {
 					}
 					t.Rows = append(t.Rows, []report.Cell{report.Text(x.Item), report.Text(way), report.Text(x.SaidA), report.Text(x.SaidB)})
 				}
-				t.Notes = more(len(d.Changes) - mostFlips)
+				t.Notes = moreNote(len(d.Changes) - mostFlips)
 				tables = append(tables, t)
 			}
 			continue
@@ -181,7 +181,7 @@ func (p comparedPair) changes() []report.Table {
 	return tables
 }
 
-func more(n int) []string {
+func moreNote(n int) []string {
 	if n <= 0 {
 		return nil
 	}
