@@ -398,24 +398,29 @@ func (f *fleet) vocab(ctx context.Context, path string) (*llamacpp.Vocab, error)
 }
 
 // fit freezes the context length of a role: --num-ctx, or what the longest of
-// its prompts needs plus the answer's tokens, rounded up to 256.
+// its prompts needs plus the answer's tokens, rounded up to 256. A --num-ctx that
+// is known to be too small is refused here, before items fail one by one.
 func (f *fleet) fit(ctx context.Context, role string, longest []infer.Prompt, answer int) error {
-	if n := f.flags.numCtx; n > 0 {
-		f.numCtx[role] = n
-		return nil
-	}
 	bs, err := f.Workers(ctx, role)
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(longest, func(a, b infer.Prompt) int { return promptBytes(b) - promptBytes(a) })
-	need := 0
+	need, known := 0, true
 	for _, p := range longest[:min(8, len(longest))] {
-		n, err := countTokens(ctx, bs[0], p)
+		n, exact, err := countTokens(ctx, bs[0], p)
 		if err != nil {
 			return err
 		}
-		need = max(need, n)
+		need, known = max(need, n), known && exact
+	}
+	if n := f.flags.numCtx; n > 0 {
+		if known && need+answer > n {
+			return usagef("the longest prompt of the %s needs %d tokens with its answer and --num-ctx is %d; raise it, or leave --num-ctx out to have it fitted",
+				role, need+answer, n)
+		}
+		f.numCtx[role] = n
+		return nil
 	}
 	n := (need + answer + 16 + 255) / 256 * 256
 	f.mu.Lock()
@@ -444,23 +449,23 @@ func (f *fleet) shareContext() {
 	}
 }
 
-// countTokens counts a prompt exactly where the backend can, else from its
+// countTokens counts a prompt, exactly where the backend can, else from its
 // bytes: 2.5 bytes a token is below what tokenizers of today reach on prose.
-func countTokens(ctx context.Context, b infer.Backend, p infer.Prompt) (int, error) {
+func countTokens(ctx context.Context, b infer.Backend, p infer.Prompt) (n int, exact bool, err error) {
 	rendered, err := b.Render(ctx, p)
 	if errors.Is(err, infer.ErrUnsupported) {
-		return promptBytes(p)*2/5 + 64, nil
+		return promptBytes(p)*2/5 + 64, false, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("render a prompt to count its tokens: %w", err)
+		return 0, false, fmt.Errorf("render a prompt to count its tokens: %w", err)
 	}
 	if c, ok := b.(infer.TokenCounter); ok {
 		n, err := c.CountTokens(ctx, rendered)
 		if err == nil || !errors.Is(err, infer.ErrUnsupported) {
-			return n, err
+			return n, true, err
 		}
 	}
-	return len(rendered) * 2 / 5, nil
+	return len(rendered) * 2 / 5, false, nil
 }
 
 func promptBytes(p infer.Prompt) int {

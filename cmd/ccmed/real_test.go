@@ -205,3 +205,16 @@ func TestReleasedDrift(t *testing.T) {
 		}
 	}
 }
+
+func TestContextTooSmallIsRefusedBeforeTheRun(t *testing.T) {
+	model := infertest.ModelPath(t)
+	needEngine(t)
+	out := filepath.Join(t.TempDir(), "run")
+	code, _, errs := exits(nil, "timing", "--model", model, "--data", "sample", "--limit", "1", "--num-ctx", "300", "--threads", "1", "--out", out)
+	if code != exitUsage || !strings.Contains(errs, "--num-ctx is 300") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+	if _, err := os.Stat(out); err == nil {
+		t.Error("a run folder was made")
+	}
+}

@@ -176,7 +176,7 @@ func (a *app) dryRun(ctx context.Context, f *fleet, items int, calls map[string]
 			if i%step != 0 {
 				continue
 			}
-			n, err := countTokens(ctx, bs[0], p)
+			n, _, err := countTokens(ctx, bs[0], p)
 			if err != nil {
 				return err
 			}
