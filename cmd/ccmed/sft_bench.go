@@ -13,7 +13,7 @@ import (
 func (a *app) sftBenchCmd() *cobra.Command {
 	var base, tuned, pkg, data, labeller, simulator, judge, out string
 	var layers []string
-	var limit int
+	var limit, mediationLimit int
 	var dry bool
 	cmd := &cobra.Command{
 		Use:   "bench",
@@ -34,8 +34,8 @@ it stopped.`,
 					return usagef("no --%s given; bench needs --base, --package, --data and --out", f.flag)
 				}
 			}
-			if limit < 0 {
-				return usagef("--limit %d; it must not be negative", limit)
+			if limit < 0 || mediationLimit < 0 {
+				return usagef("--limit %d and --mediation-limit %d; they must not be negative", limit, mediationLimit)
 			}
 			card, err := sft.ReadCard(pkg)
 			if err != nil {
@@ -55,6 +55,10 @@ it stopped.`,
 			}
 			if limit > 0 {
 				vars["common"] = "--limit," + strconv.Itoa(limit)
+			}
+			if mediationLimit > 0 {
+				vars["mediation"] = "--limit," + strconv.Itoa(mediationLimit)
+				vars["states"] = vars["mediation"]
 			}
 			for i, l := range layers {
 				layers[i] = "--layers," + l
@@ -78,6 +82,7 @@ it stopped.`,
 	f.StringVar(&judge, "judge", "", "model that judges (default: the labeller)")
 	f.StringSliceVar(&layers, "layers", nil, "layers to probe (default: all)")
 	f.IntVar(&limit, "limit", 0, "take the first N dialogues, spread over stages; 0 takes all")
+	f.IntVar(&mediationLimit, "mediation-limit", 0, "dialogues of mediation and probes, which take far longer than timing; 0 takes as many as timing")
 	f.StringVar(&out, "out", "", "folder of the bench; the same one to go on")
 	f.BoolVar(&dry, "dry-run", false, "print the commands and run none")
 	return cmd
