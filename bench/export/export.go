@@ -43,7 +43,8 @@ var Formats = []Format{JSONL, CSV, Parquet, Inspect, Harness}
 type Run struct {
 	name     string
 	manifest run.Manifest
-	units    []unit
+	all      []unit // of the run
+	units    []unit // of the rows, one each
 	rows     rows
 	prompts  map[string]question
 }
@@ -83,7 +84,7 @@ func Read(dir *run.Dir) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.units = unitsOf(samples)
+	x.all = unitsOf(samples)
 	if x.prompts, err = readPrompts(dir); err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ccmed/ccmed/bench/run"
@@ -154,7 +155,7 @@ func (x *Run) WriteEval(w io.Writer) error {
 		if err := add(fmt.Sprintf("samples/%s_epoch_%d.json", s.ID, s.Epoch), s); err != nil {
 			return fmt.Errorf("export %s as an .eval archive: %w", x.name, err)
 		}
-		summaries[i] = object{"id": s.ID, "epoch": s.Epoch, "uuid": s.UUID, "input": s.Input, "target": s.Target, "scores": s.Scores,
+		summaries[i] = object{"id": s.ID, "epoch": s.Epoch, "uuid": s.UUID, "input": s.Input, "target": s.Target, "metadata": s.Metadata, "scores": s.Scores,
 			"model_usage": s.Usage, "role_usage": s.Roles, "total_time": s.Seconds, "completed": true, "message_count": len(s.Messages)}
 	}
 	start := object{"version": log.Version, "eval": log.Eval, "plan": log.Plan}
@@ -169,6 +170,13 @@ func (x *Run) WriteEval(w io.Writer) error {
 	return z.Close()
 }
 
+// LogName is the name that Inspect would give the log: the start of the run, the
+// task and an identifier. Inspect lists logs that end in .eval under any name, and
+// those that end in .json under such a name only.
+func (x *Run) LogName(extension string) string {
+	return fmt.Sprintf("%s_ccmed-%s_%s%s", strings.ReplaceAll(stamp(x.started()), ":", "-"), x.manifest.Identity.Task, short(x.name, "task"), extension)
+}
+
 func (x *Run) inspect() (evalLog, error) {
 	id := x.manifest.Identity
 	status := map[string]string{run.StatusDone: "success", run.StatusInterrupted: "cancelled", run.StatusFailed: "error"}[x.manifest.Status]
@@ -177,7 +185,7 @@ func (x *Run) inspect() (evalLog, error) {
 		Stats:   evalStats{Started: stamp(x.started()), Completed: stamp(x.ended()), Usage: map[string]modelUsage{}, Roles: map[string]modelUsage{}}}
 	epochs := 1
 	ids := make([]string, 0, len(x.units))
-	for i, u := range x.units {
+	for i := range x.units {
 		s, err := x.evalSample(i)
 		if err != nil {
 			return log, err
@@ -186,6 +194,8 @@ func (x *Run) inspect() (evalLog, error) {
 		if epochs = max(epochs, s.Epoch); !slices.Contains(ids, s.ID) {
 			ids = append(ids, s.ID)
 		}
+	}
+	for _, u := range x.all {
 		x.spend(u, log.Stats.Usage, log.Stats.Roles)
 	}
 	data, _ := id.Options["data"].(string)
@@ -316,8 +326,7 @@ func (x *Run) evalSample(i int) (evalSample, error) {
 	_, s.Seconds = u.cost()
 	x.spend(u, s.Usage, s.Roles)
 	s.Input = ""
-	if qs := x.asked(u, u.asking); len(qs) > 0 {
-		last := qs[len(qs)-1]
+	if last, ok := x.input(u, u.asking); ok {
 		s.Input, s.Messages = last.text(), []chatMessage{{Role: infer.User, Content: last.text(), Source: "input"}}
 		if last.Prompt != nil && len(last.Prompt.Messages) > 0 {
 			s.Messages = nil
@@ -352,6 +361,9 @@ func (x *Run) evalSample(i int) (evalSample, error) {
 		return s, err
 	}
 	delete(s.Metadata, "prompt") // it is the input
+	for _, c := range u.scores {
+		delete(s.Metadata, c.metric)
+	}
 	return s, nil
 }
 

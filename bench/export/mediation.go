@@ -10,10 +10,10 @@ import (
 // MediationRow is one row of a mediation run: one dialogue under one condition.
 type MediationRow struct {
 	Run             string   `json:"run" parquet:"run" doc:"name of the run folder"`
-	Mediator        string   `json:"mediator" parquet:"mediator" doc:"the model that mediates; empty where none was asked"`
-	Simulator       string   `json:"simulator" parquet:"simulator" doc:"the model that goes on with the dialogue"`
-	Labeller        string   `json:"labeller" parquet:"labeller" doc:"the model that names the stage of a turn"`
-	Judge           string   `json:"judge" parquet:"judge" doc:"the model that scores the line"`
+	Mediator        string   `json:"mediator_model" parquet:"mediator_model" doc:"the model that mediates; empty where none was asked"`
+	Simulator       string   `json:"simulator_model" parquet:"simulator_model" doc:"the model that goes on with the dialogue"`
+	Labeller        string   `json:"labeller_model" parquet:"labeller_model" doc:"the model that names the stage of a turn"`
+	Judge           string   `json:"judge_model" parquet:"judge_model" doc:"the model that scores the line"`
 	Seed            int64    `json:"seed" parquet:"seed" doc:"seed of the run"`
 	Item            string   `json:"item" parquet:"item" doc:"key of the dialogue"`
 	Condition       string   `json:"condition" parquet:"condition" doc:"whose line: ND, D, ground-truth, generic, unmediated, ..."`
@@ -42,7 +42,7 @@ type MediationRow struct {
 	DeltaE          *float64 `json:"delta_e" parquet:"delta_e" doc:"change of the expected position, Paige scale"`
 	JS              *float64 `json:"js" parquet:"js" doc:"Jensen-Shannon divergence"`
 	TV              *float64 `json:"tv" parquet:"tv" doc:"total variation"`
-	JudgeScore      *float64 `json:"judge_score" parquet:"judge_score" doc:"expected score, 1..5"`
+	JudgeScore      *float64 `json:"judge" parquet:"judge" doc:"expected score, 1..5"`
 	JudgeArgmax     *float64 `json:"judge_argmax" parquet:"judge_argmax" doc:"most probable score, 1..5"`
 	Prompt          *string  `json:"prompt" parquet:"prompt" doc:"the mediator's prompt, as the model read it"`
 	PromptTokens    int64    `json:"prompt_tokens" parquet:"prompt_tokens" doc:"tokens of all prompts as sent, all roles"`
@@ -67,8 +67,7 @@ func (x *Run) mediationRows() (table[MediationRow], error) {
 	}
 	id := x.manifest.Identity
 	var out table[MediationRow]
-	kept := x.units[:0]
-	for _, u := range x.units {
+	for _, u := range x.all {
 		o, ok := outcomes[u.key]
 		if !ok {
 			continue
@@ -109,9 +108,8 @@ func (x *Run) mediationRows() (table[MediationRow], error) {
 		r.Prompt = known(x.lastPrompt(u, mediation.StepUtterance))
 		out = append(out, r)
 		u.asking, u.context, u.output = mediation.StepUtterance, o.Context, o.Utterance
-		kept = append(kept, u)
+		x.units = append(x.units, u)
 	}
-	x.units = kept
 	return out, nil
 }
 
@@ -119,7 +117,7 @@ func (x *Run) mediationRows() (table[MediationRow], error) {
 // repeats, so each repeat is computed for itself.
 func (x *Run) outcomes() (map[run.Key]mediation.Outcome, error) {
 	byRepeat := map[int][]run.Sample{}
-	for _, u := range x.units {
+	for _, u := range x.all {
 		byRepeat[u.key.Repeat] = append(byRepeat[u.key.Repeat], u.samples()...)
 	}
 	out := map[run.Key]mediation.Outcome{}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/ccmed/ccmed/bench/run"
 )
@@ -47,26 +48,24 @@ func readPrompts(dir *run.Dir) (map[string]question, error) {
 	}
 }
 
-// asked returns the prompts of a step in the order of asking; those that
-// prompts.jsonl does not hold are left out.
-func (x *Run) asked(u unit, step string) []question {
-	var out []question
-	for _, h := range u.steps[step].Prompts {
-		if q, ok := x.prompts[h]; ok {
-			out = append(out, q)
+// input is the last prompt of a step; of a streamed decision it holds the whole
+// dialogue. A decision head is asked for no text: what it decided about is then
+// the prompt of the line that it speaks.
+func (x *Run) input(u unit, step string) (question, bool) {
+	for _, step := range []string{step, stepUtterance} {
+		for _, hash := range slices.Backward(u.steps[step].Prompts) {
+			if q, ok := x.prompts[hash]; ok {
+				return q, true
+			}
 		}
 	}
-	return out
+	return question{}, false
 }
 
-// lastPrompt is the text of the last prompt of a step; of a streamed decision
-// it holds the whole dialogue.
+// lastPrompt is the text of the input, or empty.
 func (x *Run) lastPrompt(u unit, step string) string {
-	qs := x.asked(u, step)
-	if len(qs) == 0 {
-		return ""
-	}
-	return qs[len(qs)-1].text()
+	q, _ := x.input(u, step)
+	return q.text()
 }
 
 // text is the prompt in one string.

@@ -44,8 +44,7 @@ type TimingRow struct {
 func (x *Run) timingRows() (table[TimingRow], error) {
 	id := x.manifest.Identity
 	var out table[TimingRow]
-	kept := x.units[:0]
-	for _, u := range x.units {
+	for _, u := range x.all {
 		d, unscored, ok, err := data[timing.Decision](u, timing.StepDecide)
 		if err != nil {
 			return nil, err
@@ -87,9 +86,8 @@ func (x *Run) timingRows() (table[TimingRow], error) {
 		out = append(out, r)
 		u.asking, u.context, u.target = timing.StepDecide, d.Context, strconv.Itoa(d.Gold)
 		u.output, u.scores = verdict(d, unscored)
-		kept = append(kept, u)
+		x.units = append(x.units, u)
 	}
-	x.units = kept
 	return out, nil
 }
 

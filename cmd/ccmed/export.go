@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,7 +29,8 @@ of a mediation run, finished or not.
   jsonl, csv, parquet  one row for each item, condition and repeat; what is missing
                        is null or an empty field (ccmed help formats)
   inspect              a log of inspect_ai: JSON, or its zip archive when the file
-                       ends in .eval
+                       ends in .eval; in a folder that exists under Inspect's own
+                       name, as inspect view lists it
   lm-eval              a folder with the results and samples files of
                        lm-evaluation-harness, one task a condition
 
@@ -67,8 +69,6 @@ func (a *app) export(path string, format export.Format, out string, force bool) 
 		return usagef("--format lm-eval writes several files; name a folder with --out")
 	case out == "-" && format == export.Parquet && isTerminal(a.stdout):
 		return usagef("--format parquet is binary; name a file with --out")
-	case out != "-" && format != export.Harness && exists(out) && !force:
-		return fmt.Errorf("%s exists and is kept; --force replaces it, --out names another", out)
 	}
 	dir, err := run.Open(path)
 	if err != nil {
@@ -86,6 +86,12 @@ func (a *app) export(path string, format export.Format, out string, force bool) 
 			return fmt.Errorf("%w and is kept; --force replaces it, --out names another folder", err)
 		}
 	} else {
+		if format == export.Inspect && isDir(out) {
+			out = filepath.Join(out, x.LogName(".eval"))
+		}
+		if out != "-" && exists(out) && !force {
+			return fmt.Errorf("%s exists and is kept; --force replaces it, --out names another", out)
+		}
 		err = a.exportFile(x, format, out)
 	}
 	if err == nil && out != "-" {
@@ -112,4 +118,9 @@ func (a *app) exportFile(x *export.Run, format export.Format, out string) error 
 		return fmt.Errorf("write the export: %w", err)
 	}
 	return nil
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
