@@ -65,6 +65,13 @@ const (
 	baselineLast  = 8
 )
 
+// MarkerBaseline names the baseline of marker phrases; those of a bag of words have
+// names that begin with BagBaseline.
+const (
+	MarkerBaseline = "marker phrases"
+	BagBaseline    = "bag of words"
+)
+
 // notFitted is BaselineResult.Fitted for what has no parameters.
 const notFitted = "nothing"
 
@@ -106,7 +113,7 @@ func (in BaselineInput) Results(ctx context.Context) ([]BaselineResult, error) {
 		in.constant("constant, best on evaluation itself", in.Eval, "the evaluation's own gold turns"),
 		in.result("first turn", notFitted, func(d BaselineDialogue) int { return in.allowed(d, in.First) }),
 		in.result("longest turn", notFitted, in.longest),
-		in.result("marker phrases", "nothing: a fixed list", in.marked))
+		in.result(MarkerBaseline, "nothing: a fixed list", in.marked))
 	bags, err := in.bags(ctx)
 	if err != nil {
 		return nil, err

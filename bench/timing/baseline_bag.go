@@ -75,7 +75,7 @@ func (in BaselineInput) bags(ctx context.Context) ([]BaselineResult, error) {
 	if len(in.Train) == 0 {
 		return in.crossValidated(ctx)
 	}
-	results, err := in.trained(ctx, "bag of words", in.Train, fmt.Sprintf("%d training dialogues", len(in.Train)))
+	results, err := in.trained(ctx, BagBaseline, in.Train, fmt.Sprintf("%d training dialogues", len(in.Train)))
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (in BaselineInput) bags(ctx context.Context) ([]BaselineResult, error) {
 	if len(unseen) == len(in.Train) || len(unseen) == 0 {
 		return results, nil
 	}
-	more, err := in.trained(ctx, "bag of words, unseen contexts", unseen,
+	more, err := in.trained(ctx, BagBaseline+", unseen contexts", unseen,
 		fmt.Sprintf("%d training dialogues whose contexts do not occur in the evaluation", len(unseen)))
 	return append(results, more...), err
 }
@@ -172,5 +172,5 @@ func (in BaselineInput) crossValidated(ctx context.Context) ([]BaselineResult, e
 			}
 		}
 	}
-	return in.ruled("bag of words, cross-validated", fmt.Sprintf("the other contexts of these %d dialogues, %d folds", len(in.Eval), k), curves), nil
+	return in.ruled(BagBaseline+", cross-validated", fmt.Sprintf("the other contexts of these %d dialogues, %d folds", len(in.Eval), k), curves), nil
 }

@@ -1,72 +1,297 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/mediation"
+	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/stats"
+	"github.com/ccmed/ccmed/bench/timing"
+	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/probe"
+	"github.com/ccmed/ccmed/sft"
 )
 
 // smallSample is the number of items below which a report warns.
 const smallSample = 100
 
-// cautions are what a reader must know of a run, from its data.
-func cautions(m run.Manifest, found any) []string {
-	var out []string
-	if m.Status != run.StatusDone {
-		out = append(out, "the run is not finished ("+m.Status+")")
+// scoredRun is a run with what scoring it gave: timingFound, mediation.Metrics or
+// *probe.Findings.
+type scoredRun struct {
+	name     string
+	manifest run.Manifest
+	samples  []run.Sample // of a timing run
+	found    any
+	leak     leak
+}
+
+// leak is what the evaluated dialogues share with training data. A nil count with a
+// reason is not known; without one there is nothing to know.
+type leak struct {
+	contexts *sft.Overlap // dialogues whose scenario context the training records hold
+	unknown  string
+	// card is the package of a tuned model, which says what it was trained on.
+	card   *sft.Card
+	noCard string
+}
+
+// leakOf finds out what a run's dialogues share with training data, from the records
+// and from the package of a tuned model, as far as both can still be read.
+func (a *app) leakOf(ctx context.Context, dir *run.Dir) leak {
+	var l leak
+	m := dir.Manifest()
+	quiet := *a
+	quiet.quiet = true
+	eval, training, err := quiet.baselineData(ctx, dir, scoreFlags{})
+	switch {
+	case err != nil:
+		l.unknown = err.Error()
+	case len(eval) == 0:
+		l.unknown = "the records cannot be read again"
+	case len(training) > 0:
+		l.contexts = &sft.Overlap{}
+		l.contexts.Shared, l.contexts.Of = dialogue.SharedContexts(eval, training)
 	}
-	if n := len(m.Identity.Items); n < smallSample {
+	if m.Identity.Options["mode"] == string(timing.DualHead) {
+		if l.card, err = cardOf(m); err != nil {
+			l.noCard = err.Error()
+		}
+	}
+	return l
+}
+
+// cardOf reads the card of the package that a prediction was made with. The place
+// comes from the run's command, and the card must be of the model that predicted.
+func cardOf(m run.Manifest) (*sft.Card, error) {
+	if len(m.Sessions) == 0 {
+		return nil, fmt.Errorf("the run names no command")
+	}
+	s := m.Sessions[0]
+	model, head := flagValue(s.Command, "model"), flagValue(s.Command, "head")
+	dir := model
+	if head != "" {
+		dir = filepath.Dir(head)
+	}
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(s.Dir, dir)
+	}
+	card, err := sft.ReadCard(dir)
+	if err != nil {
+		return nil, err
+	}
+	if used := m.Identity.Models[timing.Role].Digest; used != card.Digest {
+		return nil, fmt.Errorf("%s now holds another model than the one that predicted", dir)
+	}
+	return card, nil
+}
+
+// flagValue finds a flag in a command line, in both of its spellings.
+func flagValue(args []string, name string) string {
+	for i, x := range args {
+		if v, ok := strings.CutPrefix(x, "--"+name+"="); ok {
+			return v
+		}
+		if x == "--"+name && i+1 < len(args) {
+			return args[i+1]
+		}
+	}
+	return ""
+}
+
+// cautions are what a reader must know of a run, from its data.
+func (r scoredRun) cautions() []string {
+	var out []string
+	id := r.manifest.Identity
+	if r.manifest.Status != run.StatusDone {
+		out = append(out, "the run is not finished ("+r.manifest.Status+")")
+	}
+	if n := len(id.Items); n < smallSample {
 		out = append(out, fmt.Sprintf("%d dialogues: intervals are wide, and an interval of a group even more so", n))
 	}
-	unscored := func(reasons map[string]int, what string) {
-		for _, why := range slices.Sorted(maps.Keys(reasons)) {
-			out = append(out, fmt.Sprintf("%d %s unscored: %s", reasons[why], what, why))
+	switch f := r.found.(type) {
+	case timingFound:
+		out = append(out, timingCautions(id, f)...)
+	case mediation.Metrics:
+		out = append(out, mediationCautions(f)...)
+	case *probe.Findings:
+		out = append(out, probeCautions(f)...)
+	}
+	out = append(out, roleCautions(id.Models)...)
+	return append(out, r.leak.cautions()...)
+}
+
+func unscoredCautions(reasons map[string]int, what string) []string {
+	var out []string
+	for _, why := range slices.Sorted(maps.Keys(reasons)) {
+		out = append(out, fmt.Sprintf("%d %s unscored: %s", reasons[why], what, why))
+	}
+	return out
+}
+
+func timingCautions(id run.Identity, f timingFound) []string {
+	var out []string
+	if f.DegenerateAnswer != "" {
+		out = append(out, timing.Degenerate+" ("+f.DegenerateAnswer+")")
+	}
+	out = append(out, unscoredCautions(f.Unscored, "dialogues")...)
+	var best timing.BaselineResult
+	for _, b := range f.Baselines {
+		if b.Accuracy > best.Accuracy {
+			best = b
+		}
+		if b.Name == timing.MarkerBaseline && 2*b.Accuracy >= 1 {
+			out = append(out, "marker phrases are in the turns: a fixed list of them alone finds the conflict in "+b.Share())
 		}
 	}
-	switch f := found.(type) {
-	case timingFound:
-		if f.DegenerateAnswer != "" {
-			out = append(out, "degenerate: constant answer ("+f.DegenerateAnswer+")")
+	if f.Scored > 0 && best.Accuracy > 0 && best.Accuracy >= float64(f.Correct)/float64(f.Scored) {
+		out = append(out, fmt.Sprintf("a baseline without any language model (%s) does as well or better: %s", best.Name, best.Share()))
+	}
+	t, _ := id.Options["threshold"].(float64)
+	if from, _ := id.Options["threshold_from"].(string); f.Mode == timing.DualHead && from == "" && t != fixedThreshold {
+		out = append(out, fmt.Sprintf("the threshold %g was given by hand: if it was chosen on these dialogues, the accuracy flatters", t))
+	}
+	return out
+}
+
+func mediationCautions(f mediation.Metrics) []string {
+	var out []string
+	if f.PipelineCheck {
+		out = append(out, mediation.PipelineCheck)
+	}
+	switch {
+	case f.Labeller == nil:
+		out = append(out, "there is no labeller card: nobody knows what the stage labels are worth")
+	case !f.Labeller.Qualified:
+		out = append(out, "the labeller is not qualified: "+strings.Join(f.Labeller.Why, "; "))
+	default:
+		out = append(out, fmt.Sprintf("the labeller is qualified (kappa %.2f on %d recorded labels), which is not agreement with people", f.Labeller.Kappa, f.Labeller.N))
+	}
+	out = append(out, f.Degenerate...)
+	for _, c := range f.Conditions {
+		if c.Condition == mediation.D {
+			out = append(out, "under D the prompt names the conflict's stage")
 		}
-		unscored(f.Unscored, "dialogues")
-		best := 0.0
-		name := ""
-		for _, b := range f.Baselines {
-			if b.Accuracy > best {
-				best, name = b.Accuracy, b.Name
-			}
-		}
-		if f.Scored > 0 && best >= float64(f.Correct)/float64(f.Scored) && best > 0 {
-			out = append(out, fmt.Sprintf("a baseline without any language model (%s) does as well or better: %.1f %%", name, 100*best))
-		}
-	case mediation.Metrics:
-		if f.PipelineCheck {
-			out = append(out, mediation.PipelineCheck)
-		}
-		if f.Labeller == nil {
-			out = append(out, "there is no labeller card: nobody knows what the stage labels are worth")
-		} else if !f.Labeller.Qualified {
-			out = append(out, "the labeller is not qualified: "+strings.Join(f.Labeller.Why, "; "))
-		}
-		out = append(out, f.Degenerate...)
-		for _, c := range f.Conditions {
-			if c.Condition == mediation.D {
-				out = append(out, "under D the prompt names the conflict's stage")
-			}
-			unscored(c.Unscored[mediation.AUC], c.Condition+" dialogues")
-		}
-	case *probe.Findings:
-		if f.Verdict != nil && f.Verdict.Sentence != probe.Collapse {
-			out = append(out, "the probes allow: "+f.Verdict.Sentence)
-		}
-		if f.Left > 0 {
-			out = append(out, fmt.Sprintf("%d dialogues are left out of the probes: a text or a state is missing", f.Left))
+		out = append(out, unscoredCautions(c.Unscored[mediation.AUC], c.Condition+" dialogues")...)
+	}
+	for _, d := range f.Differences {
+		if d.B == mediation.Generic && d.Metric == mediation.AUC && d.A != mediation.GroundTruth && (d.PHolm >= mediation.Alpha || d.Value.Value <= 0) {
+			out = append(out, fmt.Sprintf("a fixed line that fits any conflict does as well as %s: AUC difference %s, n=%d", d.A, difference(d.Value), d.Value.N))
 		}
 	}
 	return out
 }
+
+func probeCautions(f *probe.Findings) []string {
+	var out []string
+	if f.Verdict != nil && f.Verdict.Sentence != probe.Collapse {
+		out = append(out, "the probes allow: "+f.Verdict.Sentence)
+	}
+	if f.Left > 0 {
+		out = append(out, fmt.Sprintf("%d dialogues are left out of the probes: a text or a state is missing", f.Left))
+	}
+	for _, c := range f.Cells {
+		if c.Cell.Context == probe.ContextD {
+			out = append(out, "under D the prompt names the stage that the probes look for")
+			break
+		}
+	}
+	return out
+}
+
+// roleCautions say which roles are played by one model or by one family.
+func roleCautions(models map[string]infer.Model) []string {
+	mediator, ok := models[mediation.RoleMediator]
+	if !ok {
+		return nil
+	}
+	var out []string
+	for _, x := range []struct{ role, same, family string }{
+		{mediation.RoleLabeller, "mediator and labeller are the same model: it rates its own kind", "mediator and labeller are of the same family (%s)"},
+		{mediation.RoleJudge, "mediator and judge are the same model: it rates its own lines", "mediator and judge are of the same family (%s)"},
+		{mediation.RoleSimulator, "the simulator is the mediator's own model: it answers itself", ""},
+	} {
+		other, ok := models[x.role]
+		switch {
+		case !ok:
+		case mediator.Digest != "" && mediator.Digest == other.Digest, mediator.Digest == "" && mediator.Name == other.Name:
+			out = append(out, x.same)
+		case x.family != "" && mediator.Family != "" && mediator.Family == other.Family:
+			out = append(out, fmt.Sprintf(x.family, mediator.Family))
+		}
+	}
+	return out
+}
+
+func (l leak) cautions() []string {
+	var out []string
+	switch {
+	case l.unknown != "":
+		out = append(out, "whether these dialogues share scenario contexts with training records is unknown: "+l.unknown)
+	case l.contexts != nil && l.contexts.Shared > 0:
+		out = append(out, fmt.Sprintf("the training records hold the scenario context of %s of these dialogues: to what is trained on them the scenes are not new", report.Pct(l.contexts.Shared, l.contexts.Of)))
+	}
+	if l.noCard != "" {
+		return append(out, "what the tuned model was trained on is unknown: "+l.noCard)
+	}
+	if l.card == nil {
+		return out
+	}
+	var export struct {
+		Description sft.Export `json:"description"`
+	}
+	if err := json.Unmarshal(l.card.Export, &export); err != nil {
+		out = append(out, "what the tuned model was trained on is unknown: its card does not say it")
+	} else if e, ok := export.Description.Leaks["evaluation"]; !ok {
+		out = append(out, "what the tuned model's training shares with the evaluation records is unknown: there were none when it was exported")
+	} else if e.Contexts.Shared > 0 {
+		out = append(out, fmt.Sprintf("the tuned model was trained on the scenario context of %s of the evaluation dialogues, says its card", report.Pct(e.Contexts.Shared, e.Contexts.Of)))
+	}
+	for _, p := range l.card.Proofs {
+		switch {
+		case p.NotRun != "":
+			out = append(out, fmt.Sprintf("the proof %q of the package was not made: %s", p.Name, p.NotRun))
+		case !p.OK:
+			out = append(out, fmt.Sprintf("the proof %q of the package failed: %s", p.Name, p.Detail))
+		}
+	}
+	return out
+}
+
+// seedCautions name the runs whose continuations were drawn once: with runs of the
+// same models, conditions and dialogues under another seed there is no caution.
+func seedCautions(runs []scoredRun) []string {
+	seeds := map[string]map[int64]bool{}
+	key := func(r scoredRun) string {
+		id := r.manifest.Identity
+		return strings.Join(append([]string{id.ItemsHash, fmt.Sprint(id.Options["rubric"], id.Options["turn"])}, id.Models[mediation.RoleMediator].Digest, id.Models[mediation.RoleSimulator].Digest), " ")
+	}
+	sampled := func(r scoredRun) bool {
+		t, _ := r.manifest.Identity.Options["sim_temperature"].(float64)
+		return r.manifest.Identity.Task == "mediation" && t > 0
+	}
+	for _, r := range runs {
+		if sampled(r) {
+			if seeds[key(r)] == nil {
+				seeds[key(r)] = map[int64]bool{}
+			}
+			seeds[key(r)][r.manifest.Identity.Seed] = true
+		}
+	}
+	var out []string
+	for _, r := range runs {
+		if sampled(r) && len(seeds[key(r)]) == 1 {
+			out = append(out, fmt.Sprintf("%s: one seed (%d) only: the intervals hold what differs between dialogues, not between draws of their continuations", r.name, r.manifest.Identity.Seed))
+		}
+	}
+	return out
+}
+
+func difference(e stats.Estimate) string { return report.Interval(e.Value, e.Lo, e.Hi, 2) }

@@ -124,6 +124,7 @@ type reported struct {
 	each       []report.Section
 	browser    report.Browser
 	notes      []string // about the browser
+	scored     []scoredRun
 }
 
 // reportSections puts several runs into one report: what was run first, then what a
@@ -152,6 +153,12 @@ func (a *app) reportSections(ctx context.Context, paths []string, seed int64) ([
 			r.each = append(r.each, s)
 		}
 	}
+	r.warn.Notes = append(r.warn.Notes, seedCautions(r.scored)...)
+	compared, err := beforeAfter(r.scored, seed)
+	if err != nil {
+		return nil, err
+	}
+	r.each = append(compared, r.each...)
 	if len(r.warn.Notes) == 0 {
 		r.warn.Notes = []string{"nothing here speaks against citing these numbers with their intervals, n and baselines"}
 	}
@@ -214,7 +221,12 @@ func (a *app) reportRun(ctx context.Context, r *reported, name, path string, see
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range append(warnings, cautions(m, found)...) {
+	scored, err := a.scoredRun(ctx, name, dir, found)
+	if err != nil {
+		return nil, err
+	}
+	r.scored = append(r.scored, scored)
+	for _, w := range append(warnings, scored.cautions()...) {
 		r.warn.Notes = append(r.warn.Notes, name+": "+w)
 	}
 	b, notes, err := a.browse(ctx, name, dir, found)

@@ -161,7 +161,7 @@ func (a *app) scoreTiming(ctx context.Context, dir *run.Dir, s scoreFlags) (any,
 		return nil, nil, fmt.Errorf("compute the baselines: %w", err)
 	}
 	sections := timing.Sections(modelNames(dir.Manifest().Identity), m, bs)
-	result := timingFound{Metrics: m, Baselines: bs}
+	result := timingFound{Metrics: m, Baselines: bs, evaluated: eval}
 	if m.Mode == timing.DualHead {
 		if result.Thresholds, err = thresholds(dir.Manifest().Identity, samples, timing.ScoreOptions{Seed: uint64(s.seed)}); err != nil {
 			return nil, nil, err
@@ -176,6 +176,8 @@ type timingFound struct {
 	timing.Metrics
 	Baselines  []timing.BaselineResult `json:"baselines"`
 	Thresholds []thresholdResult       `json:"thresholds,omitempty"`
+	// evaluated are the dialogues that the baselines predicted, in their order.
+	evaluated []dialogue.Dialogue
 }
 
 // baselineData finds the dialogues of a run again, and training records beside
