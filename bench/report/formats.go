@@ -119,7 +119,7 @@ func markdown(sections []Section) string {
 			notes(t.Notes)
 		}
 		for _, p := range s.Passages {
-			add("### " + inline(p.Title))
+			add("### " + inline(p.name()))
 			add(fenced(p.Text))
 		}
 		notes(s.Notes)

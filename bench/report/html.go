@@ -42,10 +42,14 @@ type (
 		Index           int
 		ID, Title, Text string
 		Notes           []string
-		Passages        []Passage
+		Passages        []passagesView
 		Browser         string // what it holds; empty without one
 		Tables          []tableView
 		Figures         []figureView
+	}
+	passagesView struct {
+		Group    string
+		Passages []Passage
 	}
 	tableView struct {
 		Name    string // for those who cannot see where the table stands
@@ -101,7 +105,13 @@ func page(sections []Section, title string) (string, error) {
 				Drawing: draw(f, fmt.Sprintf("%s-figure-%d", id, j+1)), Table: newTableView(t, visible(f.Title)+", as a table")})
 		}
 		for _, p := range s.Passages {
-			sv.Passages = append(sv.Passages, Passage{visible(p.Title), visible(p.Text), p.Open})
+			n := len(sv.Passages)
+			if p.Group = visible(p.Group); n == 0 || p.Group == "" || sv.Passages[n-1].Group != p.Group {
+				sv.Passages = append(sv.Passages, passagesView{Group: p.Group})
+				n++
+			}
+			in := &sv.Passages[n-1]
+			in.Passages = append(in.Passages, Passage{p.Group, visible(p.Title), visible(p.Text), p.Open})
 		}
 		if b := s.Browser; b != nil {
 			sv.Browser = visible(fmt.Sprintf("%d %s", len(b.Items), b.Name))

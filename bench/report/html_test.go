@@ -101,10 +101,10 @@ func TestHTMLRunsNothing(t *testing.T) {
 					Turns: []report.Turn{{Name: evil, Speaker: evil, Text: evil, Marks: []string{evil}, Shares: report.Values{1}, Unscored: evil}}}}}}}
 			heat := report.Figure{Title: evil, Heat: &report.Heat{X: evil, Y: evil, Columns: []string{evil}, Rows: []string{evil}, Values: []report.Values{{1}}}}
 			page := render(t, report.HTML, report.Options{Title: evil}, report.Section{Title: evil, Text: evil, Notes: []string{evil}, Tables: []report.Table{cell}, Figures: []report.Figure{lines, points, heat},
-				Passages: []report.Passage{{Title: evil, Text: evil, Open: true}}, Browser: browser})
+				Passages: []report.Passage{{Title: evil, Text: evil, Open: true}, {Group: evil, Title: evil, Text: evil}}, Browser: browser})
 			known := map[string]bool{}
 			elements(t, render(t, report.HTML, report.Options{}, append(full[:2:2], report.Section{Title: "Figures", Figures: allFigures,
-				Passages: []report.Passage{{Title: "prompt", Text: "text", Open: true}}, Browser: &report.Browser{Name: "items"}})...), func(e xml.StartElement, attr map[string]string) {
+				Passages: []report.Passage{{Title: "command", Text: "text", Open: true}, {Group: "prompts", Title: "prompt", Text: "text"}}, Browser: &report.Browser{Name: "items"}})...), func(e xml.StartElement, attr map[string]string) {
 				known[e.Name.Local] = true
 				for a := range attr {
 					known[e.Name.Local+" "+a] = true

@@ -28,11 +28,21 @@ type Section struct {
 }
 
 // Passage is a text that is shown as it is, such as a prompt or a command line. A
-// page folds it away unless it is Open.
+// page folds it away unless it is Open; neighbours with one Group are folded
+// together under it.
 type Passage struct {
+	Group string `json:"group,omitempty"`
 	Title string `json:"title"`
 	Text  string `json:"text"`
 	Open  bool   `json:"-"`
+}
+
+// name is the title where groups are not folded.
+func (p Passage) name() string {
+	if p.Group == "" {
+		return p.Title
+	}
+	return p.Group + ": " + p.Title
 }
 
 // Table is a table with named columns. A row may be shorter than the columns and

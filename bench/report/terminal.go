@@ -106,7 +106,7 @@ func terminal(sections []Section, color bool, width int) (string, error) {
 			add(b.String() + body + notes(t.Notes))
 		}
 		for _, p := range s.Passages {
-			add(paint(bold, wrap(p.Title, width)) + strings.TrimRight(visible(p.Text), "\n") + "\n")
+			add(paint(bold, wrap(p.name(), width)) + strings.TrimRight(visible(p.Text), "\n") + "\n")
 		}
 		add(notes(s.Notes))
 		if s.Browser != nil {

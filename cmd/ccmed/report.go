@@ -118,24 +118,24 @@ func vacantFile(path string, force bool) error {
 	return nil
 }
 
-// found in a report, run by run.
+// reported collects what a report says beside the sections of its runs.
 type reported struct {
-	head, warn report.Section
-	each       []report.Section
-	browser    report.Browser
-	notes      []string // about the browser
-	scored     []scoredRun
+	warnings []string
+	browser  report.Browser
+	notes    []string // about the browser
+	scored   []scoredRun
 }
 
-// reportSections puts several runs into one report: what was run first, then what a
-// reader must know, then run by run, then every dialogue.
+// reportSections puts several runs into one report: what a reader must know first,
+// then run by run what it was and what it found, then every dialogue.
 func (a *app) reportSections(ctx context.Context, paths []string, seed int64) ([]report.Section, error) {
 	runs, err := runFolders(paths)
 	if err != nil {
 		return nil, err
 	}
 	names := runNames(runs)
-	r := reported{head: report.Section{Title: "What was run"}, warn: report.Section{Title: "Read this before you cite"}, browser: report.Browser{Name: "dialogues"}}
+	r := reported{browser: report.Browser{Name: "dialogues"}}
+	var each []report.Section
 	for i, path := range runs {
 		var sections []report.Section
 		if exists(filepath.Join(path, sft.ManifestFile)) {
@@ -150,19 +150,19 @@ func (a *app) reportSections(ctx context.Context, paths []string, seed int64) ([
 			if len(runs) > 1 {
 				s.Title = names[i] + ": " + s.Title
 			}
-			r.each = append(r.each, s)
+			each = append(each, s)
 		}
 	}
-	r.warn.Notes = append(r.warn.Notes, seedCautions(r.scored)...)
 	compared, err := beforeAfter(r.scored, seed)
 	if err != nil {
 		return nil, err
 	}
-	r.each = append(compared, r.each...)
-	if len(r.warn.Notes) == 0 {
-		r.warn.Notes = []string{"nothing here speaks against citing these numbers with their intervals, n and baselines"}
+	each = append(compared, each...)
+	r.warnings = append(r.warnings, seedCautions(r.scored)...)
+	if len(r.warnings) == 0 {
+		r.warnings = []string{"nothing here speaks against citing these numbers with their intervals, n and baselines"}
 	}
-	all := append([]report.Section{r.head, r.warn}, r.each...)
+	all := append([]report.Section{{Title: "Read this before you cite", Notes: r.warnings}}, each...)
 	if len(r.browser.Items) > 0 {
 		all = append(all, report.Section{Title: "Every dialogue", Notes: r.notes, Browser: &r.browser})
 	}
@@ -179,17 +179,12 @@ func (r *reported) training(name, path string) ([]report.Section, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.describe(whatWasTrained(name, m)); err != nil {
+	head, err := whatWasTrained(m)
+	if err != nil {
 		return nil, err
 	}
-	r.warn.Notes = append(r.warn.Notes, name+": losses and validation of a training; whether it helped is said by its comparison with the base (ccmed sft bench)")
-	return sections, nil
-}
-
-func (r *reported) describe(t report.Table, ps []report.Passage, err error) error {
-	r.head.Tables = append(r.head.Tables, t)
-	r.head.Passages = append(r.head.Passages, ps...)
-	return err
+	r.warnings = append(r.warnings, name+": losses and validation of a training; whether it helped is said by its comparison with the base (ccmed sft bench)")
+	return append([]report.Section{head}, sections...), nil
 }
 
 // reportRun adds a run of a benchmark or of an extraction.
@@ -199,7 +194,8 @@ func (a *app) reportRun(ctx context.Context, r *reported, name, path string, see
 		return nil, err
 	}
 	m := dir.Manifest()
-	if err := r.describe(whatWasRun(name, dir)); err != nil {
+	head, err := whatWasRun(dir)
+	if err != nil {
 		return nil, err
 	}
 	if seed == 0 {
@@ -227,7 +223,7 @@ func (a *app) reportRun(ctx context.Context, r *reported, name, path string, see
 	}
 	r.scored = append(r.scored, scored)
 	for _, w := range append(warnings, scored.cautions()...) {
-		r.warn.Notes = append(r.warn.Notes, name+": "+w)
+		r.warnings = append(r.warnings, name+": "+w)
 	}
 	b, notes, err := a.browse(ctx, name, dir, found)
 	if err != nil {
@@ -235,7 +231,7 @@ func (a *app) reportRun(ctx context.Context, r *reported, name, path string, see
 	}
 	r.browser.Join(b)
 	r.notes = append(r.notes, notes...)
-	return sections, nil
+	return append([]report.Section{head}, sections...), nil
 }
 
 // integrity says where a run's folder is not as its last session left it.

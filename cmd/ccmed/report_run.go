@@ -24,8 +24,8 @@ import (
 // facts is a table of names and values under construction.
 type facts struct{ report.Table }
 
-func newFacts(title string) *facts {
-	return &facts{report.Table{Title: title, Columns: []report.Column{{Name: "fact"}, {Name: "value"}}}}
+func newFacts() *facts {
+	return &facts{report.Table{Columns: []report.Column{{Name: "fact"}, {Name: "value"}}}}
 }
 
 // add adds a fact unless it is empty.
@@ -37,15 +37,24 @@ func (f *facts) add(name, value string) {
 
 // whatWasRun says everything that it takes to repeat a run: models, data, settings,
 // the command, and the prompts as the models read them.
-func whatWasRun(name string, dir *run.Dir) (report.Table, []report.Passage, error) {
+func whatWasRun(dir *run.Dir) (report.Section, error) {
 	m := dir.Manifest()
 	id := m.Identity
-	t := newFacts(name)
+	t := newFacts()
 	t.add("task", id.Task)
 	t.add("status", m.Status)
 	t.add("ccmed", id.Version)
+	roles := map[string][]string{} // by what they are played by
+	var models []string
 	for _, role := range slices.Sorted(maps.Keys(id.Models)) {
-		t.add(role, modelFacts(id.Models[role], id.NumCtx[role]))
+		m := modelFacts(id.Models[role], id.NumCtx[role])
+		if roles[m] == nil {
+			models = append(models, m)
+		}
+		roles[m] = append(roles[m], role)
+	}
+	for _, m := range models {
+		t.add(strings.Join(roles[m], ", "), m)
 	}
 	if data, _ := id.Options["data"].(string); data != "" {
 		t.add("data", data)
@@ -68,17 +77,17 @@ func whatWasRun(name string, dir *run.Dir) (report.Table, []report.Passage, erro
 	var passages []report.Passage
 	if len(m.Sessions) > 0 && len(m.Sessions[0].Command) > 0 {
 		s := m.Sessions[0]
-		passages = append(passages, report.Passage{Title: name + ": the command, given in " + s.Dir, Text: commandLine(s.Command), Open: true})
+		passages = append(passages, report.Passage{Title: "Command to repeat it, given in " + s.Dir, Text: commandLine(s.Command), Open: true})
 	}
 	options, err := json.MarshalIndent(id.Options, "", "  ")
 	if err != nil {
-		return t.Table, nil, fmt.Errorf("show the options of %s: %w", m.Path, err)
+		return report.Section{}, fmt.Errorf("show the options of %s: %w", m.Path, err)
 	}
 	if len(id.Options) > 0 {
-		passages = append(passages, report.Passage{Title: name + ": every option", Text: string(options)})
+		passages = append(passages, report.Passage{Title: "Every option", Text: string(options)})
 	}
-	prompts, err := firstPrompts(name, dir)
-	return t.Table, append(passages, prompts...), err
+	prompts, err := firstPrompts(dir)
+	return report.Section{Title: "What was run", Tables: []report.Table{t.Table}, Passages: append(passages, prompts...)}, err
 }
 
 func modelFacts(x infer.Model, numCtx int) string {
@@ -116,7 +125,7 @@ func sessionFacts(s run.Session) string {
 
 // firstPrompts shows, for every step and condition of a run, the first prompt that
 // a model read. All of them can be many times as large as the rest of a report.
-func firstPrompts(name string, dir *run.Dir) ([]report.Passage, error) {
+func firstPrompts(dir *run.Dir) ([]report.Passage, error) {
 	type place struct{ step, condition string }
 	first := map[place]string{} // hashes
 	var places []place
@@ -139,14 +148,14 @@ func firstPrompts(name string, dir *run.Dir) ([]report.Passage, error) {
 	if err != nil {
 		return nil, err
 	}
+	group := fmt.Sprintf("Prompts as the models read them: the first of each step and condition, %d of %d", len(places), total)
 	var out []report.Passage
 	for _, p := range places {
 		text, ok := texts[first[p]]
 		if !ok {
 			text = "This prompt is not in " + run.PromptsFile + "."
 		}
-		title := strings.TrimSpace(p.step + " " + p.condition)
-		out = append(out, report.Passage{Title: fmt.Sprintf("%s: first prompt of %s (dialogue %s; one of %d prompts in %s)", name, title, items[p], total, run.PromptsFile), Text: text})
+		out = append(out, report.Passage{Group: group, Title: fmt.Sprintf("%s, dialogue %s", strings.TrimSpace(p.step+" "+p.condition), items[p]), Text: text})
 	}
 	return out, nil
 }
@@ -197,8 +206,8 @@ func plainPrompt(p infer.Prompt) string {
 }
 
 // whatWasTrained says everything that it takes to repeat a training.
-func whatWasTrained(name string, m *sft.Manifest) (report.Table, []report.Passage, error) {
-	t := newFacts(name)
+func whatWasTrained(m *sft.Manifest) (report.Section, error) {
+	t := newFacts()
 	t.add("task", "training")
 	t.add("status", m.Status)
 	t.add("ccmed", m.Version)
@@ -220,13 +229,14 @@ func whatWasTrained(name string, m *sft.Manifest) (report.Table, []report.Passag
 	}
 	command, err := trainCommand(m)
 	if err != nil {
-		return t.Table, nil, err
+		return report.Section{}, err
 	}
 	settings, err := json.MarshalIndent(m.Config, "", "  ")
 	if err != nil {
-		return t.Table, nil, fmt.Errorf("show the settings of the training: %w", err)
+		return report.Section{}, fmt.Errorf("show the settings of the training: %w", err)
 	}
-	return t.Table, []report.Passage{{Title: name + ": the command, from its settings", Text: command, Open: true}, {Title: name + ": every setting", Text: string(settings)}}, nil
+	return report.Section{Title: "What was trained", Tables: []report.Table{t.Table},
+		Passages: []report.Passage{{Title: "Command to repeat it, rebuilt from its settings", Text: command, Open: true}, {Title: "Every setting", Text: string(settings)}}}, nil
 }
 
 func base(m *sft.Manifest) string {

@@ -1,0 +1,358 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"image/png"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/ccmed/ccmed/bench/dialogue"
+)
+
+// chromium is a tab of a real browser that notes what a page must not do.
+type chromium struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu    sync.Mutex
+	noted []string
+}
+
+// tool returns the path that an environment variable names. Without it the test is
+// skipped, or fails where browsers are required.
+func tool(t *testing.T, name, get string) string {
+	t.Helper()
+	path := os.Getenv(name)
+	if path != "" {
+		return path
+	}
+	say := fmt.Sprintf("%s is not set; %s prints what to set it to", name, get)
+	if os.Getenv("CCMED_REQUIRE_BROWSER") == "1" {
+		t.Fatal(say)
+	}
+	t.Skip(say)
+	return ""
+}
+
+func newChromium(t *testing.T) *chromium {
+	t.Helper()
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(tool(t, "CCMED_TEST_CHROMIUM", "scripts/install_chromium.sh")))
+	if os.Geteuid() == 0 {
+		options = append(options, chromedp.NoSandbox) // Chromium has none for root
+	}
+	c := &chromium{t: t}
+	allocator, cancel := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithListener(c.listen))
+	t.Cleanup(cancel)
+	c.ctx = ctx
+	return c
+}
+
+func (c *chromium) listen(event any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	note := func(format string, args ...any) { c.noted = append(c.noted, fmt.Sprintf(format, args...)) }
+	switch e := event.(type) {
+	case *runtime.EventConsoleAPICalled:
+		note("console.%s", e.Type)
+	case *runtime.EventExceptionThrown:
+		note("exception: %s", e.ExceptionDetails.Text)
+	case *log.EventEntryAdded:
+		note("log: %s", e.Entry.Text)
+	case *page.EventJavascriptDialogOpening:
+		note("dialog: %s", e.Message)
+	case *network.EventRequestWillBeSent:
+		// The page itself, and the JSON that it offers to save, are no requests of
+		// the network.
+		if u := e.Request.URL; !strings.HasPrefix(u, "file://") || !strings.HasSuffix(u, ".html") {
+			note("request: %s", u)
+		}
+	}
+}
+
+// quiet fails the test when the page did something that it must not do.
+func (c *chromium) quiet() {
+	c.t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.noted {
+		c.t.Errorf("the page: %s", n)
+	}
+	c.noted = nil
+}
+
+func (c *chromium) do(actions ...chromedp.Action[chromedp.Void]) {
+	c.t.Helper()
+	if err := chromedp.Do(c.ctx, actions...); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *chromium) open(path string) {
+	c.t.Helper()
+	c.do(chromedp.Navigate("file://" + path))
+}
+
+// eval returns the value of an expression, of its promise if it is one.
+func eval[T any](c *chromium, expression string) T {
+	c.t.Helper()
+	v, err := chromedp.Run(c.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		c.t.Fatalf("%s: %v", strings.SplitN(expression, "\n", 2)[0][:min(80, len(expression))], err)
+	}
+	return v
+}
+
+// scheme sets light or dark.
+func (c *chromium) scheme(name string) {
+	c.t.Helper()
+	c.do(func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
+		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
+		return chromedp.Void{}, err
+	})
+}
+
+// tabTo presses the tabulator until an element that matches a selector has the focus.
+func (c *chromium) tabTo(selector string) {
+	c.t.Helper()
+	for range 400 {
+		c.do(chromedp.KeyEvent(kb.Tab))
+		if eval[bool](c, fmt.Sprintf("document.activeElement.matches(%q)", selector)) {
+			return
+		}
+	}
+	c.t.Fatalf("400 tabulators do not reach %s", selector)
+}
+
+// writeReport writes a report of runs and returns its path.
+func writeReport(t *testing.T, title string, runs ...string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "report.html")
+	a := &app{stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}, getenv: func(string) string { return "" }, now: time.Now}
+	if err := a.report(t.Context(), runs, &reportFlags{out: out, format: "html", title: title}); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+const (
+	searchField = ".controls input[type=search]"
+	shownRows   = "[...document.querySelectorAll('.items > li')].filter((li) => !li.hidden)"
+	statusLine  = "document.querySelector('.status').textContent"
+)
+
+// TestBrowserManyDialogues opens a report of 1,500 dialogues and uses it by keyboard.
+func TestBrowserManyDialogues(t *testing.T) {
+	// Bars for two slow cores, one of them busy; a workstation is several times as fast.
+	const loadBar, keyBar = 5 * time.Second, 250 * time.Millisecond
+	c := newChromium(t)
+	data, ds := scriptedRecords(t, 1500)
+	path := filepath.Join(t.TempDir(), "many")
+	scriptedTiming(t, path, data, ds)
+	file := writeReport(t, "many", path)
+	c.open(file)
+	c.quiet()
+	if got := eval[string](c, statusLine); got != "1,500 of 1,500 dialogues" {
+		t.Errorf("the page says %q", got)
+	}
+	milliseconds := func(v float64) time.Duration { return time.Duration(v * float64(time.Millisecond)) }
+	load := milliseconds(eval[float64](c, "performance.getEntriesByType('navigation')[0].loadEventEnd"))
+	// Twice, because the first search makes the texts ready.
+	const keystroke = `(async () => {
+		const field = document.querySelector('.controls input[type=search]'), start = performance.now();
+		field.value = %q;
+		field.dispatchEvent(new Event('input'));
+		await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+		return performance.now() - start;
+	})()`
+	first := milliseconds(eval[float64](c, fmt.Sprintf(keystroke, "s")))
+	next := milliseconds(eval[float64](c, fmt.Sprintf(keystroke, "se")))
+	all := milliseconds(eval[float64](c, fmt.Sprintf(keystroke, "")))
+	st, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("1,500 dialogues, %.1f MB: loaded in %v; a keystroke takes %v, then %v, showing all again %v", float64(st.Size())/1e6, load.Round(time.Millisecond), first.Round(time.Millisecond), next.Round(time.Millisecond), all.Round(time.Millisecond))
+	if load > loadBar || max(first, next, all) > keyBar {
+		t.Errorf("loading took %v (bar %v), keystrokes %v, %v and %v (bar %v)", load, loadBar, first, next, all, keyBar)
+	}
+
+	c.tabTo(searchField)
+	c.do(chromedp.KeyEvent("(1234)"))
+	if got := eval[string](c, statusLine); got != "1 of 1,500 dialogues" {
+		t.Errorf("searching for the context of one dialogue shows %q", got)
+	}
+	c.tabTo(".items summary")
+	c.do(chromedp.KeyEvent(kb.Enter))
+	if got := eval[int](c, "document.querySelectorAll('.items [open] .turns li').length"); got < 5 {
+		t.Errorf("the dialogue opens with %d turns", got)
+	}
+	c.do(chromedp.KeyEvent(kb.Tab, chromedp.KeyModifiers(input.ModifierShift))) // to the button that clears
+	if got := eval[string](c, "document.activeElement.textContent"); got != "Clear" {
+		t.Fatalf("the focus is on %q", got)
+	}
+	c.do(chromedp.KeyEvent(kb.Enter))
+	if got := eval[string](c, statusLine); got != "1,500 of 1,500 dialogues" {
+		t.Errorf("cleared, the page says %q", got)
+	}
+
+	// The focus is on the search field again; the selects and the order follow.
+	values := func(i int) []string {
+		return eval[[]string](c, fmt.Sprintf("%s.map((li) => li.querySelectorAll('.cell')[%d].lastChild.textContent)", shownRows, i))
+	}
+	c.tabTo(".controls select") // stage
+	c.do(chromedp.KeyEvent("Def"))
+	if stages := slices.Compact(slices.Sorted(slices.Values(values(1)))); !slices.Equal(stages, []string{"Defense"}) {
+		t.Errorf("with the stage Defense chosen, the stages are %q", stages)
+	}
+	c.tabTo(".controls select") // outcome
+	c.do(chromedp.KeyEvent("unsc"))
+	if n := eval[int](c, shownRows+".length"); n == 0 || n != eval[int](c, shownRows+".filter((li) => li.textContent.includes('unscored: turn 3: the answers got')).length") {
+		t.Errorf("with unscored chosen, %d dialogues are shown, not each with its reason", n)
+	}
+	c.do(chromedp.KeyEvent("all"))
+	c.tabTo(".controls select") // sort by
+	c.do(chromedp.KeyEvent("gold"))
+	if golds := values(3); !slices.IsSorted(golds) || golds[0] == golds[len(golds)-1] {
+		t.Errorf("sorted by gold turn, the turns are %q", golds)
+	}
+	c.tabTo(".controls input[type=checkbox]")
+	c.do(chromedp.KeyEvent(" "))
+	golds := values(3)
+	slices.Reverse(golds)
+	if !slices.IsSorted(golds) {
+		t.Error("the order does not turn round")
+	}
+	c.quiet()
+}
+
+// TestBrowserHostileTexts opens every dialogue of runs whose texts try to be more
+// than text.
+func TestBrowserHostileTexts(t *testing.T) {
+	c := newChromium(t)
+	data, ds := scriptedRecords(t, 20)
+	dir := t.TempDir()
+	scriptedTiming(t, filepath.Join(dir, "t"), data, ds)
+	scriptedMediation(t, filepath.Join(dir, "m"), data, ds, true, func(i int) string { return hostile[i%len(hostile)] })
+	c.open(writeReport(t, hostile[0], dir))
+	eval[bool](c, `(async () => {
+		for (const d of document.querySelectorAll('details')) d.open = true;
+		await new Promise((done) => setTimeout(done, 300));
+		return true;
+	})()`)
+	text := eval[string](c, "document.body.innerText")
+	for _, h := range hostile[:5] {
+		if !strings.Contains(text, h) {
+			t.Errorf("the page does not show %q", h)
+		}
+	}
+	for _, want := range []string{"␛[31mred␛[0m␛]0;title␇", hostile[6], hostile[7], hostile[8]} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page does not show %q", want)
+		}
+	}
+	if strings.ContainsAny(text, "\x1b\a\u009b\u202e\u2028") {
+		t.Error("the page holds a control character")
+	}
+	if eval[bool](c, "'hit' in window") {
+		t.Error("a text ran")
+	}
+	if n := eval[int](c, "document.querySelectorAll('img, iframe, object, embed, link, [onerror], [onload], [onfocus], [autofocus]').length + document.scripts.length"); n != 2 {
+		t.Errorf("%d elements are not the page's own", n-2)
+	}
+	c.quiet()
+	// What the page saves is what it shows.
+	if n := eval[int](c, `fetchless = JSON.parse(document.getElementById('report-data').textContent).sections.at(-1).browser.items.length`); n != 40 {
+		t.Errorf("the page's JSON holds %d dialogues, want 40", n)
+	}
+}
+
+// TestBrowserAccessible runs axe-core in light and dark, wide and narrow, with
+// everything open.
+func TestBrowserAccessible(t *testing.T) {
+	axe, err := os.ReadFile(tool(t, "CCMED_TEST_AXE", "scripts/get_axe.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newChromium(t)
+	data, ds := scriptedRecords(t, 12)
+	dir := t.TempDir()
+	scriptedTiming(t, filepath.Join(dir, "t"), data, ds)
+	scriptedMediation(t, filepath.Join(dir, "m"), data, ds, true, func(i int) string { return hostile[i%len(hostile)] })
+	file := writeReport(t, "two runs", dir)
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int64{1200, 360} {
+			t.Run(fmt.Sprintf("%s %d", scheme, width), func(t *testing.T) {
+				c.t = t
+				c.scheme(scheme)
+				c.do(chromedp.EmulateViewport(width, 800))
+				c.open(file)
+				eval[bool](c, "document.querySelectorAll('details').forEach((d) => { d.open = true; }), true")
+				if w := eval[int](c, "document.scrollingElement.scrollWidth"); int64(w) > width {
+					t.Errorf("the page is %d pixels wide", w)
+				}
+				eval[bool](c, string(axe)+"\n; true")
+				for _, v := range eval[[]string](c, `axe.run(document, { resultTypes: ['violations'] }).then((r) => r.violations.map((v) =>
+					v.id + ': ' + v.help + ' (' + v.nodes.length + '), as in ' + v.nodes[0].html.slice(0, 200) + ' ' + v.nodes[0].failureSummary))`) {
+					t.Error(v)
+				}
+				c.quiet()
+			})
+		}
+	}
+}
+
+// TestBrowserScreenshot writes the picture of the README to the file that
+// CCMED_TEST_SCREENSHOT names: scripted answers over the built-in sample.
+func TestBrowserScreenshot(t *testing.T) {
+	out := os.Getenv("CCMED_TEST_SCREENSHOT")
+	if out == "" {
+		t.Skip("CCMED_TEST_SCREENSHOT names no file to write")
+	}
+	c := newChromium(t)
+	dir := t.TempDir()
+	ds := dialogue.Sample()
+	scriptedTiming(t, filepath.Join(dir, "timing"), "sample", ds)
+	scriptedMediation(t, filepath.Join(dir, "mediation"), "sample", ds, true, func(i int) string {
+		return []string{"Could each of you say what the other seems to care about?", "I hear that both of you want this to go well.", "What would it look like from the other side?"}[i%3]
+	})
+	c.do(chromedp.EmulateViewport(1200, 900))
+	c.open(writeReport(t, "Scripted answers over the built-in sample", dir))
+	eval[bool](c, `document.querySelectorAll('.items details')[1].open = true, document.querySelector('.browser').closest('section').scrollIntoView(), true`)
+	shot, err := chromedp.Run(c.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := png.Decode(bytes.NewReader(shot))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, img); err != nil {
+		t.Fatal(err)
+	}
+	if b.Len() > 200_000 {
+		t.Errorf("the picture has %d bytes", b.Len())
+	}
+	if err := os.WriteFile(out, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
