@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,10 +28,9 @@ func exits(env map[string]string, args ...string) (code int, out, errs string) {
 	return code, stdout.String(), stderr.String()
 }
 
-// TestTinyLine takes a model of two layers from records to a model that Ollama
-// serves, and asks it again. CCMED_TEST_PYTHON names a Python with the packages of
-// training.
-func TestTinyLine(t *testing.T) {
+// trainingPython returns CCMED_TEST_PYTHON, a Python with the packages of training.
+func trainingPython(t *testing.T) string {
+	t.Helper()
 	python := os.Getenv("CCMED_TEST_PYTHON")
 	if python == "" || exec.Command(python, "-c", "import importlib.util as u, sys; sys.exit(not (u.find_spec('torch') and u.find_spec('peft')))").Run() != nil {
 		if os.Getenv("CCMED_REQUIRE_PYTHON") == "1" {
@@ -37,6 +38,13 @@ func TestTinyLine(t *testing.T) {
 		}
 		t.Skip("CCMED_TEST_PYTHON names no Python with torch and peft")
 	}
+	return python
+}
+
+// TestTinyLine takes a model of two layers from records to a model that Ollama
+// serves, and asks it again.
+func TestTinyLine(t *testing.T) {
+	python := trainingPython(t)
 	model := infertest.ModelPath(t)
 	needEngine(t)
 	env := map[string]string{"OLLAMA_HOST": infertest.StartOllama(t)}
@@ -132,4 +140,87 @@ func spread(t *testing.T, path string) (low, high float64) {
 		}
 	}
 	return low, high
+}
+
+// TestSmolLM2Line trains SmolLM2 itself for a few steps, from the GGUF file alone,
+// with new marker tokens and the preset's learning rates: interrupted, resumed,
+// packaged, proved and asked again.
+func TestSmolLM2Line(t *testing.T) {
+	python := trainingPython(t)
+	model := infertest.ModelPath(t)
+	needEngine(t)
+	env := map[string]string{"OLLAMA_HOST": infertest.StartOllama(t)}
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	ccmed(t, env, "sft", "export", "--data", "sample", "--fraction", "0.25", "--out", at("data"))
+
+	const interruptAt, steps = 6, 24
+	soft := make(chan struct{})
+	go func() {
+		defer close(soft)
+		for range 3000 {
+			if points, err := sft.ReadCurve(at("train")); err == nil && len(points) >= interruptAt {
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	}()
+	train := []string{"sft", "train", "--out", at("train"), "--python", python}
+	var errs bytes.Buffer
+	a := &app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: &errs, now: time.Now, getenv: func(k string) string { return env[k] }, soft: soft}
+	root := a.root()
+	root.SetArgs(append(train, "--base", model, "--data", at("data"), "--max-steps", strconv.Itoa(steps), "--epochs", "4",
+		"--grad-accum", "1", "--warmup-steps", "2", "--threads", "1"))
+	if code := exitCode(root.ExecuteContext(t.Context())); code != exitInterrupted {
+		t.Fatalf("an interrupted training ends with %d:\n%s", code, errs.String())
+	}
+	before, err := sft.ReadCurve(at("train"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(before); n < interruptAt || n >= steps {
+		t.Fatalf("%d steps before the interrupt", n)
+	}
+	ccmed(t, env, append(train, "--resume")...)
+	curve, err := sft.ReadCurve(at("train"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(curve) != steps {
+		t.Fatalf("%d steps, want %d", len(curve), steps)
+	}
+	for i, p := range before {
+		if curve[i].Train.BCE != p.Train.BCE {
+			t.Errorf("step %d was done again after the interrupt: its loss was %g and is %g", p.Step, p.Train.BCE, curve[i].Train.BCE)
+		}
+	}
+	mean := func(points []sft.Point) (lm, bce float64) {
+		for _, p := range points {
+			lm += p.Train.LM / float64(len(points))
+			bce += p.Train.BCE / float64(len(points))
+		}
+		return lm, bce
+	}
+	lm0, bce0 := mean(curve[:4])
+	lm1, bce1 := mean(curve[steps-4:])
+	t.Logf("LM %.3f to %.3f, BCE %.3f to %.3f", lm0, lm1, bce0, bce1)
+	if bce1 > bce0/2 || lm1 >= lm0 {
+		t.Errorf("LM %.3f to %.3f, BCE %.3f to %.3f: nothing was learned", lm0, lm1, bce0, bce1)
+	}
+
+	ccmed(t, env, "sft", "package", "--train", at("train"), "--base-model", infertest.TestModel, "--threads", "1", "--gpu-layers", "0",
+		"--prove-n", "1", "--prove-tokens", "8", "--name", "smollm2-line", "--out", at("package"))
+	card, err := sft.ReadCard(at("package"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range card.Proofs {
+		if !p.OK && !(p.NotRun != "" && strings.HasPrefix(p.Name, sft.ProofEnds)) {
+			t.Errorf("not proved: %+v", p)
+		}
+	}
+	ccmed(t, env, "sft", "predict", "--model", at("package"), "--data", "sample", "--limit", "2", "--threads", "1", "--max-tokens", "4", "--out", at("predicted"))
+	if low, high := spread(t, at("predicted")); high-low < 0.2 {
+		t.Errorf("P(speak) from %g to %g after training", low, high)
+	}
 }
