@@ -282,8 +282,12 @@ func (d tunedDifferences) table() report.Table {
 		{Name: "p", Align: report.Right}, {Name: "p (Holm)", Align: report.Right}, {Name: ""}},
 		Notes: []string{fmt.Sprintf("one family of %d; intervals and sign-flip permutations by scenario context; ~ means no significant difference at %.2f", len(d.all), mediation.Alpha)}}
 	for _, x := range d.all {
+		mark := "~"
+		if significant(&x.Comparison) {
+			mark = "significant"
+		}
 		t.Rows = append(t.Rows, []report.Cell{report.Text(x.name), report.Text(report.Interval(x.Difference.Value, x.Difference.Lo, x.Difference.Hi, 3)), report.Int(x.Difference.N),
-			report.Text(report.PValue(x.P)), report.Text(report.PValue(x.PHolm)), report.Text(effectWords(&x.Comparison))})
+			report.Text(report.PValue(x.P)), report.Text(report.PValue(x.PHolm)), report.Text(mark)})
 	}
 	return t
 }
