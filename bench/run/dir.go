@@ -57,6 +57,21 @@ func (e *LockedError) Error() string {
 		e.Path, e.Owner.PID, e.Owner.Host, e.Owner.Since.Format(time.DateTime))
 }
 
+// NewerError reports a file whose form this version does not know.
+type NewerError struct {
+	File          string
+	Schema, Reads int
+	Version       string // of the ccmed that wrote it; empty where the file does not tell
+}
+
+func (e *NewerError) Error() string {
+	need := "use a newer ccmed"
+	if e.Version != "" {
+		need = "use ccmed " + e.Version + ", which wrote it, or a newer one"
+	}
+	return fmt.Sprintf("%s has schema %d and this version reads up to %d; %s", e.File, e.Schema, e.Reads, need)
+}
+
 // Owner is the process that holds a run's lock.
 type Owner struct {
 	PID   int       `json:"pid"`
@@ -128,7 +143,11 @@ func Create(path string, id Identity, command []string) (*Dir, error) {
 	if err := vacant(path); err != nil {
 		return nil, errors.Join(err, d.release())
 	}
-	d.manifest = Manifest{Schema: Schema, Path: absolute(path), Status: StatusStarted, Identity: id,
+	hash, err := id.hash()
+	if err != nil {
+		return nil, errors.Join(err, d.release())
+	}
+	d.manifest = Manifest{Schema: Schema, Path: absolute(path), Status: StatusStarted, Identity: id, IdentityHash: hash,
 		Sessions: []Session{newSession(command, environment(servers))}}
 	if err := d.writeManifest(); err != nil {
 		return nil, errors.Join(err, d.release())
@@ -197,6 +216,11 @@ func Resume(path string, id Identity, command []string) (d *Dir, warnings []stri
 	}
 	m.Sessions = append(m.Sessions, newSession(command, env))
 	m.Status = StatusStarted
+	// The identity was found equal to what is run now, whatever the manifest's form.
+	if m.IdentityHash, err = id.hash(); err != nil {
+		return fail(err)
+	}
+	m.Schema = Schema
 	d.manifest = m
 	if err := d.writeManifest(); err != nil {
 		return fail(err)
@@ -268,7 +292,7 @@ func readManifest(path string) (Manifest, error) {
 		return Manifest{}, fmt.Errorf("%s is damaged: %w", file, err)
 	}
 	if m.Schema > Schema {
-		return Manifest{}, fmt.Errorf("%s has schema %d and this version reads up to %d; use a newer ccmed", file, m.Schema, Schema)
+		return Manifest{}, &NewerError{File: file, Schema: m.Schema, Reads: Schema, Version: m.Identity.Version}
 	}
 	m.Path = absolute(path)
 	return m, nil

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,7 +96,7 @@ func TestTwoRunsOnOneFolder(t *testing.T) {
 	first := create(t, path)
 	_, createErr := Create(path, identity(), nil)
 	_, _, resumeErr := Resume(path, identity(), nil)
-	for name, err := range map[string]error{"Create": createErr, "Resume": resumeErr, "Verify": Verify(path)} {
+	for name, err := range map[string]error{"Create": createErr, "Resume": resumeErr, "Verify": Verify(path, VerifyOptions{})} {
 		var locked *LockedError
 		if !errors.As(err, &locked) || locked.Owner.PID != os.Getpid() || locked.Owner.Host == "" || locked.Owner.Since.IsZero() {
 			t.Errorf("%s: error %v, want the owner", name, err)
@@ -112,7 +113,13 @@ func TestTwoRunsOnOneFolder(t *testing.T) {
 
 func TestResumeNeedsAnEqualIdentity(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run")
-	if err := create(t, path).Close(StatusInterrupted); err != nil {
+	there := identity()
+	there.Items = []string{"a", "b"}
+	d, err := Create(path, there, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(StatusInterrupted); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -131,6 +138,7 @@ func TestResumeNeedsAnEqualIdentity(t *testing.T) {
 		{"a shard", func(id *Identity) { id.Shard = "1/2" }, "shard"},
 	} {
 		id := identity()
+		id.Items = slices.Clone(there.Items)
 		c.change(&id)
 		_, _, err := Resume(path, id, nil)
 		var ie *IdentityError
@@ -139,7 +147,12 @@ func TestResumeNeedsAnEqualIdentity(t *testing.T) {
 		}
 	}
 	// A refusal gives the lock back, and leaves no session.
-	if d := resume(t, path); len(d.Manifest().Sessions) != 2 {
+	d, _, err = Resume(path, there, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close(StatusFailed)
+	if len(d.Manifest().Sessions) != 2 {
 		t.Errorf("%d sessions, want 2", len(d.Manifest().Sessions))
 	}
 }
@@ -176,7 +189,7 @@ func TestResumeAfterKill(t *testing.T) {
 	if err := d.release(); err != nil { // what the system does to the lock of a killed process
 		t.Fatal(err)
 	}
-	if err := Verify(path); err == nil || !strings.Contains(err.Error(), "runs resume") {
+	if err := Verify(path, VerifyOptions{}); err == nil || !strings.Contains(err.Error(), "runs resume") {
 		t.Errorf("verify: %v", err)
 	}
 	if s := resume(t, path).Manifest().Sessions; len(s) != 2 || s[0].Status != StatusInterrupted {

@@ -372,7 +372,7 @@ func (x *execution[I]) unit(ctx context.Context, step, unit int, b infer.Backend
 	}
 	start := time.Now()
 	sample, err := s.Do(ctx, asking, u, look)
-	sample.Key, sample.Schema, sample.Group = key, Schema, u.Group
+	sample.Key, sample.Schema, sample.Group = key, SampleSchema, u.Group
 	sample.Seconds = time.Since(start).Seconds()
 	var prompts []asked
 	if rec != nil {

@@ -83,7 +83,7 @@ func words(n int) Task[int] {
 }
 
 func identity() Identity {
-	return Identity{Task: "words", Version: "1", Seed: 1, Options: map[string]any{"limit": 20}, Items: []string{"a", "b"},
+	return Identity{Task: "words", Version: "1", Seed: 1, Options: map[string]any{"limit": 20},
 		Models: map[string]infer.Model{"speaker": {Backend: "echo", Name: "echo", Digest: "sha256:00", Server: "1.0"}}}
 }
 
@@ -179,7 +179,7 @@ func TestExecute(t *testing.T) {
 				t.Errorf("length sample %+v", s)
 			}
 		}
-		if s.Schema != Schema || s.Group == "" {
+		if s.Schema != SampleSchema || s.Group == "" {
 			t.Errorf("%s has schema %d and group %q", s.Key, s.Schema, s.Group)
 		}
 	}
@@ -193,7 +193,7 @@ func TestExecute(t *testing.T) {
 	if got, ok := m.LastSummary(); !ok || got.Scored != 40 {
 		t.Errorf("last summary %+v, %v", got, ok)
 	}
-	if err := Verify(path); err != nil {
+	if err := Verify(path, VerifyOptions{}); err != nil {
 		t.Error(err)
 	}
 }

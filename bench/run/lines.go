@@ -83,8 +83,8 @@ func decodeSample(file string, l line) (Sample, error) {
 	if err := json.Unmarshal(l.text, &s); err != nil {
 		return s, damaged(file, l.number, err)
 	}
-	if s.Schema > Schema {
-		return s, fmt.Errorf("%s:%d has schema %d and this version reads up to %d; use a newer ccmed", file, l.number, s.Schema, Schema)
+	if s.Schema > SampleSchema {
+		return s, &NewerError{File: fmt.Sprintf("%s:%d", file, l.number), Schema: s.Schema, Reads: SampleSchema}
 	}
 	return s, nil
 }

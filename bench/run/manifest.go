@@ -33,11 +33,16 @@ type Manifest struct {
 	Path     string   `json:"-"` // absolute, of the directory that it was read from
 	Status   string   `json:"status"`
 	Identity Identity `json:"identity"`
+	// IdentityHash is that of the identity as JSON, "sha256:…", so that a change by
+	// hand shows. Manifests of schema 1 have none.
+	IdentityHash string `json:"identity_sha256,omitempty"`
 	// Samples and SamplesHash describe samples.jsonl as the last session left it.
 	Samples     int       `json:"samples"`
 	SamplesHash string    `json:"samples_sha256,omitempty"`
 	Merged      []string  `json:"merged,omitempty"` // the shards that the run was merged from
 	Sessions    []Session `json:"sessions"`
+	// Migrations are the changes of form that the directory went through.
+	Migrations []Migration `json:"migrations,omitempty"`
 }
 
 // LastSummary returns the summary of the last session that has one.
@@ -119,6 +124,16 @@ func (id Identity) canonical() (Identity, map[string]string, error) {
 		return id, nil, fmt.Errorf("encode the run's identity: %w", err)
 	}
 	return out, servers, nil
+}
+
+// hash identifies a canonical identity.
+func (id Identity) hash() (string, error) {
+	b, err := json.Marshal(id)
+	if err != nil {
+		return "", fmt.Errorf("encode the run's identity: %w", err)
+	}
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
 // FieldDifference is a field in which two identities differ, with both values as

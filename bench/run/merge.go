@@ -79,7 +79,7 @@ func mergeable(shards []*Dir) error {
 			return fmt.Errorf("merge: %s and %s are not shards of one run; they differ in %s", shards[0].path, d.path, strings.Join(differ, ", "))
 		}
 		given[sh.i] = d.path
-		if err := Verify(d.path); err != nil {
+		if err := Verify(d.path, VerifyOptions{}); err != nil {
 			return fmt.Errorf("merge: %w", err)
 		}
 		for s, err := range d.All() {
@@ -161,66 +161,6 @@ func (d *Dir) take(shards []*Dir) (sum Summary, err error) {
 }
 
 func withNewline(text []byte) []byte { return append(slices.Clip(text), '\n') }
-
-// Verify recomputes what the manifest says about the samples and returns an
-// error that tells what differs: their number and hash, damaged lines, keys that
-// occur twice, prompts that are missing or not what their hash says.
-func Verify(path string) error {
-	d, err := Open(path)
-	if err != nil {
-		return err
-	}
-	m := d.manifest
-	if m.Status == StatusStarted {
-		if owner, held := holder(path); held {
-			return &LockedError{path, owner}
-		}
-		return fmt.Errorf("%s was killed before its samples were recorded; go on with: ccmed runs resume %s", path, path)
-	}
-	n, hash, err := d.countSamples()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	if n != m.Samples {
-		errs = append(errs, fmt.Errorf("%s holds %d samples and the manifest says %d", filepath.Join(path, SamplesFile), n, m.Samples))
-	}
-	if hash != m.SamplesHash {
-		errs = append(errs, fmt.Errorf("%s was changed since the run: its hash is %s and the manifest says %s", filepath.Join(path, SamplesFile), hash, m.SamplesHash))
-	}
-	file := filepath.Join(path, PromptsFile)
-	known := map[string]bool{}
-	for l, err := range readLines(file) {
-		if err != nil {
-			return errors.Join(append(errs, err)...)
-		}
-		var p asked
-		if err := json.Unmarshal(l.text, &p); err != nil {
-			errs = append(errs, damaged(file, l.number, err))
-			continue
-		}
-		if !p.genuine() {
-			errs = append(errs, fmt.Errorf("%s:%d: the prompt is not the one that its hash %s names", file, l.number, p.Hash))
-		}
-		known[p.Hash] = true
-	}
-	keys := map[Key]bool{}
-	for s, err := range d.All() {
-		if err != nil {
-			return errors.Join(append(errs, err)...)
-		}
-		if keys[s.Key] {
-			errs = append(errs, fmt.Errorf("%s holds two samples of %s", filepath.Join(path, SamplesFile), s.Key))
-		}
-		keys[s.Key] = true
-		for _, h := range s.Prompts {
-			if !known[h] {
-				errs = append(errs, fmt.Errorf("the prompt %s of %s is not in %s", h, s.Key, file))
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
 
 // genuine reports whether the hash is that of the content.
 func (p asked) genuine() bool {

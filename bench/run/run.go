@@ -27,8 +27,17 @@ import (
 	"github.com/ccmed/ccmed/infer"
 )
 
-// Schema is the version of the run directory's files.
-const Schema = 1
+// Versions of what is in a run directory. Older forms are read; Migrate brings them
+// up to these.
+const (
+	// Schema is that of the manifest. 2 has the identity's hash.
+	Schema = 2
+	// SampleSchema is that of a line of samples.jsonl.
+	SampleSchema = 1
+	// MetricsSchema is that of metrics.json. 2 has calibration, the aligned curve and
+	// the mean trajectory, where the task has them.
+	MetricsSchema = 2
+)
 
 // Key identifies a sample within a run.
 type Key struct {

@@ -66,6 +66,10 @@ func (p comparedPair) table(paired bool) report.Table {
 			report.Int(d.Difference.N), report.Int(d.Difference.Groups), report.Int(d.UnscoredA + d.UnscoredB + d.OnlyA + d.OnlyB), report.Text(report.PValue(d.PHolm)), report.Text(effectWords(d))})
 	}
 	for _, d := range p.Measures {
+		if d.Paired && len(d.Changes) == 0 {
+			t.Notes = append(t.Notes, fmt.Sprintf("%s: alike in all %d dialogues, so that the interval has no width; of others like them up to %.1f %% may differ (95 %%, taken as independent)",
+				measureName(d), d.Difference.N, 100*unseen(d.Difference.N)))
+		}
 		if note := droppedText(d); note != "" {
 			t.Notes = append(t.Notes, measureName(d)+": "+note)
 		}
@@ -88,6 +92,10 @@ func (p comparedPair) table(paired bool) report.Table {
 	t.Notes = append(t.Notes, p.Notes...)
 	return t
 }
+
+// unseen is the largest share that n independent items may all miss in 5 % of cases:
+// the exact one-sided bound (Clopper and Pearson 1934).
+func unseen(n int) float64 { return 1 - math.Pow(0.05, 1/float64(n)) }
 
 // fewContexts is the number of contexts below which flipping their signs cannot give
 // a p under 0.05.

@@ -236,7 +236,7 @@ func (a *app) scoreRun(ctx context.Context, path string, s scoreFlags, print fun
 		if err != nil {
 			return err
 		}
-		if err := dir.WriteMetrics(map[string]any{"schema": run.Schema, "task": id.Task, "samples_sha256": hash, "seed": s.seed, "usage": total, "metrics": result}); err != nil {
+		if err := dir.WriteMetrics(map[string]any{"schema": run.MetricsSchema, "task": id.Task, "samples_sha256": hash, "seed": s.seed, "usage": total, "metrics": result}); err != nil {
 			return err
 		}
 	}

@@ -50,7 +50,7 @@ func (a *app) runsCmd() *cobra.Command {
 	}, &cobra.Command{
 		Use: "verify RUN", Short: "Recompute what the manifest says of the samples, and tell what differs", Args: cobra.ExactArgs(1), Example: "  ccmed runs verify runs/NAME",
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := run.Verify(args[0]); err != nil {
+			if err := run.Verify(args[0], run.VerifyOptions{}); err != nil {
 				return err
 			}
 			fmt.Fprintf(a.stdout, "%s: manifest and samples agree\n", args[0])

@@ -1,0 +1,226 @@
+package run
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// VerifyOptions add checks that need to know the task.
+type VerifyOptions struct {
+	// Form checks the form of the manifest as a whole, or of a line of one of the
+	// other files, named as in the run; nil checks none.
+	Form func(file string, text []byte) error
+}
+
+// Verify recomputes what a finished run says about itself and returns what differs,
+// as an error that joins one sentence a fault: the identity's and the items' hash,
+// the number and hash of the samples, damaged lines, keys that occur twice, prompts
+// that are missing or not what their hash says, items of the list without a sample
+// and samples of items that are not in it.
+func Verify(path string, o VerifyOptions) error {
+	d, err := Open(path)
+	if err != nil {
+		return err
+	}
+	m := d.manifest
+	if m.Status == StatusStarted {
+		if owner, held := holder(path); held {
+			return &LockedError{path, owner}
+		}
+		return fmt.Errorf("%s was killed before its samples were recorded; go on with: ccmed runs resume %s", path, path)
+	}
+	v := &verification{Dir: d, VerifyOptions: o}
+	for _, check := range []func() error{v.identity, v.hashes, v.prompts, v.samples, v.failures} {
+		if err := check(); err != nil {
+			return errors.Join(append(v.faults, err)...)
+		}
+	}
+	v.items()
+	return errors.Join(v.faults...)
+}
+
+// verification collects the faults of a run. A check returns an error only where
+// nothing after it can be checked.
+type verification struct {
+	*Dir
+	VerifyOptions
+	faults []error
+
+	known map[string]bool // prompts that are there
+	seen  map[string]bool // items with a sample
+	tried map[string]bool // items with a failure
+}
+
+func (v *verification) file(name string) string { return filepath.Join(v.path, name) }
+
+func (v *verification) fault(format string, a ...any) {
+	v.faults = append(v.faults, fmt.Errorf(format, a...))
+}
+
+func (v *verification) identity() error {
+	m := v.manifest
+	if v.Form != nil {
+		text, err := readFile(v.file(ManifestFile))
+		if err != nil {
+			return err
+		}
+		if err := v.Form(ManifestFile, text); err != nil {
+			v.fault("%s: %w", v.file(ManifestFile), err)
+		}
+	}
+	id, _, err := m.Identity.canonical()
+	if err != nil {
+		return err
+	}
+	if id.ItemsHash != m.Identity.ItemsHash {
+		v.fault("%s: identity.items was changed since the run: items_hash is stored as %s and comes to %s", v.file(ManifestFile), orNone(m.Identity.ItemsHash), orNone(id.ItemsHash))
+	}
+	hash, err := m.Identity.hash()
+	if err != nil {
+		return err
+	}
+	if m.IdentityHash != "" && hash != m.IdentityHash {
+		v.fault("%s: identity was changed since the run: identity_sha256 is stored as %s and comes to %s", v.file(ManifestFile), m.IdentityHash, hash)
+	}
+	return nil
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+func (v *verification) hashes() error {
+	n, hash, err := v.countSamples()
+	if err != nil {
+		return err
+	}
+	file := v.file(SamplesFile)
+	if n != v.manifest.Samples {
+		v.fault("%s holds %d samples and the manifest says %d", file, n, v.manifest.Samples)
+	}
+	if hash != v.manifest.SamplesHash {
+		v.fault("%s was changed since the run: its hash is %s and the manifest says %s", file, hash, orNone(v.manifest.SamplesHash))
+	}
+	return nil
+}
+
+// lines calls f with every complete line of a file whose form is right.
+func (v *verification) lines(name string, f func(l line) error) error {
+	file := v.file(name)
+	for l, err := range readLines(file) {
+		if err != nil {
+			return err
+		}
+		if !json.Valid(l.text) {
+			v.faults = append(v.faults, damaged(file, l.number, errors.New("it is not JSON")))
+			continue
+		}
+		if v.Form != nil {
+			if err := v.Form(name, l.text); err != nil {
+				v.fault("%s:%d: %w", file, l.number, err)
+				continue
+			}
+		}
+		if err := f(l); err != nil {
+			v.faults = append(v.faults, damaged(file, l.number, err))
+		}
+	}
+	return nil
+}
+
+func (v *verification) prompts() error {
+	v.known = map[string]bool{}
+	return v.lines(PromptsFile, func(l line) error {
+		var p asked
+		if err := json.Unmarshal(l.text, &p); err != nil {
+			return err
+		}
+		if !p.genuine() {
+			v.fault("%s:%d: the prompt is not the one that its hash %s names", v.file(PromptsFile), l.number, p.Hash)
+		}
+		v.known[p.Hash] = true
+		return nil
+	})
+}
+
+func (v *verification) samples() error {
+	v.seen = map[string]bool{}
+	first := map[Key]int{}
+	file := v.file(SamplesFile)
+	return v.lines(SamplesFile, func(l line) error {
+		s, err := decodeSample(file, l)
+		if err != nil {
+			v.faults = append(v.faults, err)
+			return nil
+		}
+		if at, dup := first[s.Key]; dup {
+			v.fault("%s:%d: there is a sample of %s on line %d already", file, l.number, s.Key, at)
+		} else {
+			first[s.Key] = l.number
+		}
+		v.seen[s.Item] = true
+		for _, h := range s.Prompts {
+			if !v.known[h] {
+				v.fault("%s:%d: the prompt %s of %s is not in %s", file, l.number, h, s.Key, PromptsFile)
+			}
+		}
+		return nil
+	})
+}
+
+func (v *verification) failures() error {
+	v.tried = map[string]bool{}
+	return v.lines(ErrorsFile, func(l line) error {
+		var f Failure
+		if err := json.Unmarshal(l.text, &f); err != nil {
+			return err
+		}
+		v.tried[f.Item] = true
+		return nil
+	})
+}
+
+// items compares the list of the identity with what is there. A shard has only part
+// of it, and a run that is not finished may have.
+func (v *verification) items() {
+	id := v.manifest.Identity
+	if len(id.Items) == 0 {
+		return
+	}
+	listed := map[string]bool{}
+	var missing, strange []string
+	for _, item := range id.Items {
+		listed[item] = true
+		if !v.seen[item] && !v.tried[item] {
+			missing = append(missing, item)
+		}
+	}
+	for item := range v.seen {
+		if !listed[item] {
+			strange = append(strange, item)
+		}
+	}
+	slices.Sort(strange)
+	if len(missing) > 0 && v.manifest.Status == StatusDone && id.Shard == "" {
+		v.fault("%s: %d of %d items have neither a sample nor a failure: %s", v.file(SamplesFile), len(missing), len(id.Items), some(missing))
+	}
+	if len(strange) > 0 {
+		v.fault("%s: samples of %d items that the manifest does not list: %s", v.file(SamplesFile), len(strange), some(strange))
+	}
+}
+
+// some names the first few.
+func some(names []string) string {
+	const most = 10
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
