@@ -3,50 +3,38 @@ package probe
 import (
 	"math"
 
+	"github.com/ccmed/ccmed/bench/published"
 	"github.com/ccmed/ccmed/bench/report"
+	"github.com/ccmed/ccmed/bench/stats"
 	"github.com/ccmed/ccmed/probe/activation"
 )
 
-// publishedSection puts the published numbers beside the store's. What they can
-// be compared for depends on what is known of how they were made; levels of models
-// of other sizes are a trend at best.
-func (f *Findings) publishedSection(at int) report.Section {
-	accuracy := func(contextName, text, position string) float64 {
+// publishedSection puts the published numbers beside the store's, at one layer.
+func (f *Findings) publishedSection(model string, at int) report.Section {
+	ours := map[string]published.Measured{}
+	measured := func(id string, e stats.Estimate) { ours[id] = published.Measured{Value: e.Value, Lo: e.Lo, Hi: e.Hi} }
+	for id, want := range map[string]activation.Cell{
+		published.PromptEndD:     {Context: ContextD, Text: TextPrompt, Position: PromptEnd},
+		published.PromptEndND:    {Context: ContextND, Text: TextPrompt, Position: PromptEnd},
+		published.UtteranceEndD:  {Context: ContextD, Text: TextOwnD, Position: UtteranceEnd},
+		published.UtteranceEndND: {Context: ContextND, Text: TextOwnND, Position: UtteranceEnd},
+	} {
 		for _, c := range f.Cells {
-			if c.Cell == (activation.Cell{Context: contextName, Text: text, Position: position, Kind: c.Cell.Kind}) {
-				return c.Layers[at].Accuracy
+			if want.Kind = c.Cell.Kind; c.Cell == want {
+				measured(id, c.Accuracy[at])
 			}
 		}
-		return math.NaN()
 	}
-	elic := math.NaN()
 	if len(f.Decomposition) > 0 && f.Decomposition[at].Elic != nil {
-		elic = f.Decomposition[at].Elic.Value
+		measured(published.DeltaElic, f.Decomposition[at].Elic.Estimate)
 	}
-	cosine := math.NaN()
 	if f.Content != nil && f.Content.Gap != nil {
-		cosine = math.Abs(f.Content.Gap.Value)
+		ours[published.ContentGap] = published.Measured{Value: math.Abs(f.Content.Gap.Value)}
 	}
-	t := report.Table{Columns: []report.Column{{Name: "figure"}, {Name: "published"}, {Name: "comparable"}, {Name: "here, at " + f.At, Align: report.Right}}}
-	for _, r := range []struct {
-		what, published, comparable string
-		here                        float64
-	}{
-		{"D, end of prompt", "near ceiling, 0.95 or more", "range", accuracy(ContextD, TextPrompt, PromptEnd)},
-		{"ND, end of prompt", "near ceiling, 0.95 or more", "range", accuracy(ContextND, TextPrompt, PromptEnd)},
-		{"D, end of utterance", "1.00 (Gemma-2-9B)", "range, for that model at F16; else trend", accuracy(ContextD, TextOwnD, UtteranceEnd)},
-		{"ND, end of utterance", "0.80 (Gemma-2-9B)", "range, for that model at F16; else trend", accuracy(ContextND, TextOwnND, UtteranceEnd)},
-		{"Δelic", "+0.15", "trend", elic},
-		{"content, |D − ND| in cosine", "at most 0.02", "trend: another embedder", cosine},
-	} {
-		if !math.IsNaN(r.here) {
-			t.Rows = append(t.Rows, []report.Cell{report.Text(r.what), report.Text(r.published), report.Text(r.comparable), report.Num(r.here, 3)})
-		}
-	}
-	s := report.Section{Title: "Beside the published numbers"}
-	if len(t.Rows) > 0 {
-		t.Notes = []string{"published: CC-Mediation, whose source does not say which of its layers and positions a figure is of; range and trend say what a comparison can bear"}
-		s.Tables = []report.Table{t}
+	var s report.Section
+	if t, ok := published.Table(published.Probing, ours, published.Options{Models: []string{model}}); ok {
+		t.Title = ""
+		s = report.Section{Title: "Probes beside the published numbers", Tables: []report.Table{t}, Notes: []string{"here: at " + f.At}}
 	}
 	return s
 }

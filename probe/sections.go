@@ -37,7 +37,7 @@ func Sections(model string, f *Findings) []report.Section {
 	if s := f.takenApart(at); len(s.Tables) > 0 {
 		sections = append(sections, s)
 	}
-	for _, s := range []report.Section{f.directions(at), f.controlSection(at), f.contentSection(at), f.publishedSection(at)} {
+	for _, s := range []report.Section{f.directions(at), f.controlSection(at), f.contentSection(at), f.publishedSection(model, at)} {
 		if len(s.Tables) > 0 {
 			sections = append(sections, s)
 		}
