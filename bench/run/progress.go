@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -29,21 +30,102 @@ func (silent) Step(string, int, int)   {}
 func (silent) Done(Key, Sample, error) {}
 func (silent) End()                    {}
 
+// tally counts one step. Its rates are those of this session: what was done before
+// and what came out of the response cache took no time and would make them lie.
+type tally struct {
+	name              string
+	total, done       int
+	unscored, failed  int
+	skipped, replayed int
+
+	start       time.Time // of the step
+	first, last time.Time // ends of samples that were worked for in this session
+	worked      int
+	tokens      int // that models evaluated and generated from first to last
+}
+
+func newTally(name string, total, done int, now time.Time) tally {
+	return tally{name: name, total: total, done: done, start: now}
+}
+
+func (t *tally) add(s Sample, err error, now time.Time) {
+	t.done++
+	switch {
+	case errors.Is(err, ErrSkipped):
+		t.skipped++
+		return
+	case err != nil:
+		t.failed++
+	case s.Unscored != "":
+		t.unscored++
+	}
+	if s.Usage.Replayed > 0 && s.Usage.Evaluated+s.Usage.Generated == 0 {
+		t.replayed++
+		return
+	}
+	// The first one may have waited for its model to load: time is taken from its end.
+	t.worked++
+	t.last = now
+	if t.worked == 1 {
+		t.first = now
+		return
+	}
+	t.tokens += s.Usage.Evaluated + s.Usage.Generated
+}
+
+// counts names what is worth a word, each with a comma before it.
+func (t *tally) counts() string {
+	s := ""
+	for _, c := range []struct {
+		n    int
+		what string
+	}{{t.unscored, "unscored"}, {t.failed, "failed"}, {t.skipped, "skipped"}, {t.replayed, "from the response cache"}} {
+		if c.n > 0 {
+			s += fmt.Sprintf(", %d %s", c.n, c.what)
+		}
+	}
+	return s
+}
+
+// pace says how fast it goes and how long the rest takes at that rate, each with a
+// comma before it; nothing where that is not known.
+func (t *tally) pace() string {
+	took := t.last.Sub(t.first)
+	if t.worked < 2 || took <= 0 {
+		return ""
+	}
+	s := ""
+	if t.tokens > 0 {
+		s = fmt.Sprintf(", %.0f tokens/s", float64(t.tokens)/took.Seconds())
+	}
+	rest := took / time.Duration(t.worked-1) * time.Duration(t.total-t.done)
+	if rest >= time.Second {
+		s += ", about " + brieftime(rest) + " left"
+	}
+	return s
+}
+
+// brieftime gives a duration in at most two units: 42s, 3m20s, 5h10m.
+func brieftime(d time.Duration) string {
+	if d >= time.Hour {
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+	return d.Round(time.Second).String()
+}
+
 // Lines returns a Progress for logs: one line at the start of a step, one at
 // least every tenth of it, and one a failure.
 func Lines(w io.Writer) Progress { return &lines{w: w, now: time.Now} }
 
 type lines struct {
-	w                                             io.Writer
-	now                                           func() time.Time
-	name                                          string
-	total, done, tenth, unscored, failed, skipped int
-	start                                         time.Time
+	w     io.Writer
+	now   func() time.Time
+	tally tally
+	tenth int
 }
 
 func (l *lines) Step(name string, total, done int) {
-	l.name, l.total, l.done, l.start = name, total, done, l.now()
-	l.unscored, l.failed, l.skipped = 0, 0, 0
+	l.tally = newTally(name, total, done, l.now())
 	l.tenth = tenths(done, total)
 	if done == 0 {
 		fmt.Fprintf(l.w, "%s: %d to do\n", name, total)
@@ -60,56 +142,39 @@ func tenths(done, total int) int {
 }
 
 func (l *lines) Done(k Key, s Sample, err error) {
-	l.done++
-	switch {
-	case errors.Is(err, ErrSkipped):
-		l.skipped++
-	case err != nil:
-		l.failed++
+	now := l.now()
+	l.tally.add(s, err, now)
+	if err != nil && !errors.Is(err, ErrSkipped) {
 		fmt.Fprintf(l.w, "%s failed: %v\n", k, err)
-	case s.Unscored != "":
-		l.unscored++
 	}
-	if t := tenths(l.done, l.total); t > l.tenth {
-		l.tenth = t
-		fmt.Fprintf(l.w, "%s: %d of %d (%d %%)%s, %s\n", l.name, l.done, l.total, l.done*100/l.total, l.counts(),
-			l.now().Sub(l.start).Round(100*time.Millisecond))
+	t := &l.tally
+	if n := tenths(t.done, t.total); n > l.tenth {
+		l.tenth = n
+		fmt.Fprintf(l.w, "%s: %d of %d (%d %%)%s, %s%s\n", t.name, t.done, t.total, t.done*100/t.total, t.counts(),
+			now.Sub(t.start).Round(100*time.Millisecond), t.pace())
 	}
-}
-
-func (l *lines) counts() string {
-	s := ""
-	for _, c := range []struct {
-		n    int
-		what string
-	}{{l.unscored, "unscored"}, {l.failed, "failed"}, {l.skipped, "skipped"}} {
-		if c.n > 0 {
-			s += fmt.Sprintf(", %d %s", c.n, c.what)
-		}
-	}
-	return s
 }
 
 func (l *lines) End() {}
 
 // Bar returns a Progress for terminals: one bar a step, and one line a failure.
-func Bar(w io.Writer) Progress { return &bar{w: w} }
+func Bar(w io.Writer) Progress { return &bar{w: w, now: time.Now} }
 
 type bar struct {
-	w        io.Writer
-	name     string
-	unscored int
-	b        *progressbar.ProgressBar
+	w     io.Writer
+	now   func() time.Time
+	tally tally
+	b     *progressbar.ProgressBar
 }
 
 func (p *bar) Step(name string, total, done int) {
 	p.End()
-	p.name, p.unscored = name, 0
+	p.tally = newTally(name, total, done, p.now())
 	p.b = progressbar.NewOptions(total,
 		progressbar.OptionSetWriter(p.w),
 		progressbar.OptionSetDescription(name),
 		progressbar.OptionShowCount(),
-		progressbar.OptionSetPredictTime(true),
+		progressbar.OptionSetPredictTime(false), // it would count what was done before
 		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionSetWidth(24),
 		progressbar.OptionOnCompletion(func() { fmt.Fprintln(p.w) }))
@@ -118,14 +183,13 @@ func (p *bar) Step(name string, total, done int) {
 }
 
 func (p *bar) Done(k Key, s Sample, err error) {
-	switch {
-	case err != nil && !errors.Is(err, ErrSkipped):
+	p.tally.add(s, err, p.now())
+	if err != nil && !errors.Is(err, ErrSkipped) {
 		_ = p.b.Clear()
 		fmt.Fprintf(p.w, "%s failed: %v\n", k, err)
-	case s.Unscored != "":
-		p.unscored++
-		p.b.Describe(fmt.Sprintf("%s (%d unscored)", p.name, p.unscored))
 	}
+	// Not Describe, which would draw the bar before it moves.
+	progressbar.OptionSetDescription(p.tally.name + p.tally.counts() + p.tally.pace())(p.b)
 	_ = p.b.Add(1)
 }
 
