@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/renameio/v2"
@@ -157,7 +158,11 @@ func (a *app) reportSections(ctx context.Context, paths []string, seed int64) ([
 	if err != nil {
 		return nil, err
 	}
-	each = append(compared, each...)
+	paired, err := a.compared(ctx, runs)
+	if err != nil {
+		return nil, err
+	}
+	each = slices.Concat(compared, paired, each)
 	r.warnings = append(r.warnings, seedCautions(r.scored)...)
 	if len(r.warnings) == 0 {
 		r.warnings = []string{"nothing here speaks against citing these numbers with their intervals, n and baselines"}
@@ -175,7 +180,7 @@ func (r *reported) training(name, path string) ([]report.Section, error) {
 	if err != nil {
 		return nil, err
 	}
-	sections, err := sft.TrainSections(path)
+	sections, err := sft.TrainSections(ctx, path)
 	if err != nil {
 		return nil, err
 	}
