@@ -47,7 +47,7 @@
     setTimeout(() => { button.textContent = before; }, 1500);
   };
   for (const tools of document.querySelectorAll('.tools')) {
-    const button = element('button', { type: 'button', 'aria-label': 'Copy ' + tools.dataset.copies }, tools.dataset.button);
+    const button = element('button', { type: 'button', 'aria-label': tools.dataset.button + ': ' + tools.dataset.copies }, tools.dataset.button);
     button.addEventListener('click', () => copy(tools.querySelector('pre'), button));
     tools.prepend(button);
   }

@@ -15,10 +15,9 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/cdproto/page"
+	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -77,7 +76,7 @@ func (c *chromium) listen(event any) {
 		note("exception: %s", e.ExceptionDetails.Text)
 	case *log.EventEntryAdded:
 		note("log: %s", e.Entry.Text)
-	case *page.EventJavascriptDialogOpening:
+	case *cdppage.EventJavascriptDialogOpening:
 		note("dialog: %s", e.Message)
 	case *network.EventRequestWillBeSent:
 		// The page itself, and the JSON that it offers to save, are no requests of
@@ -128,6 +127,23 @@ func (c *chromium) scheme(name string) {
 		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
 		return chromedp.Void{}, err
 	})
+}
+
+// await waits until an expression is true: a page builds an item after it is opened.
+func (c *chromium) await(expression string) {
+	c.t.Helper()
+	for limit := time.Now().Add(20 * time.Second); !eval[bool](c, expression); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(limit) {
+			c.t.Fatalf("20 s do not make it true: %s", expression)
+		}
+	}
+}
+
+// openAll opens everything that is folded.
+func (c *chromium) openAll() {
+	c.t.Helper()
+	eval[bool](c, "document.querySelectorAll('details').forEach((d) => { d.open = true; }), true")
+	c.await("[...document.querySelectorAll('.items details')].every((d) => d.querySelector('.body'))")
 }
 
 // tabTo presses the tabulator until an element that matches a selector has the focus.
@@ -202,10 +218,8 @@ func TestBrowserManyDialogues(t *testing.T) {
 	}
 	c.tabTo(".items summary")
 	c.do(chromedp.KeyEvent(kb.Enter))
-	if got := eval[int](c, "document.querySelectorAll('.items [open] .turns li').length"); got < 5 {
-		t.Errorf("the dialogue opens with %d turns", got)
-	}
-	c.do(chromedp.KeyEvent(kb.Tab, chromedp.KeyModifiers(input.ModifierShift))) // to the button that clears
+	c.await("document.querySelectorAll('.items [open] .turns li').length > 5")
+	c.do(chromedp.KeyEvent(kb.Tab, chromedp.KeyModifiers(chromedp.ModifierShift))) // to the button that clears
 	if got := eval[string](c, "document.activeElement.textContent"); got != "Clear" {
 		t.Fatalf("the focus is on %q", got)
 	}
@@ -253,12 +267,9 @@ func TestBrowserHostileTexts(t *testing.T) {
 	scriptedTiming(t, filepath.Join(dir, "t"), data, ds)
 	scriptedMediation(t, filepath.Join(dir, "m"), data, ds, true, func(i int) string { return hostile[i%len(hostile)] })
 	c.open(writeReport(t, hostile[0], dir))
-	eval[bool](c, `(async () => {
-		for (const d of document.querySelectorAll('details')) d.open = true;
-		await new Promise((done) => setTimeout(done, 300));
-		return true;
-	})()`)
-	text := eval[string](c, "document.body.innerText")
+	c.openAll()
+	// Not innerText, which leaves out what is far from being seen.
+	text := eval[string](c, "document.querySelector('main').textContent")
 	for _, h := range hostile[:5] {
 		if !strings.Contains(text, h) {
 			t.Errorf("the page does not show %q", h)
@@ -280,7 +291,7 @@ func TestBrowserHostileTexts(t *testing.T) {
 	}
 	c.quiet()
 	// What the page saves is what it shows.
-	if n := eval[int](c, `fetchless = JSON.parse(document.getElementById('report-data').textContent).sections.at(-1).browser.items.length`); n != 40 {
+	if n := eval[int](c, `JSON.parse(document.getElementById('report-data').textContent).sections.at(-1).browser.items.length`); n != 40 {
 		t.Errorf("the page's JSON holds %d dialogues, want 40", n)
 	}
 }
@@ -305,7 +316,7 @@ func TestBrowserAccessible(t *testing.T) {
 				c.scheme(scheme)
 				c.do(chromedp.EmulateViewport(width, 800))
 				c.open(file)
-				eval[bool](c, "document.querySelectorAll('details').forEach((d) => { d.open = true; }), true")
+				c.openAll()
 				if w := eval[int](c, "document.scrollingElement.scrollWidth"); int64(w) > width {
 					t.Errorf("the page is %d pixels wide", w)
 				}
