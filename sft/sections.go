@@ -1,20 +1,25 @@
 package sft
 
 import (
+	"context"
 	"fmt"
 	"math"
+	"path/filepath"
 	"time"
 
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/stats"
 )
 
-// TrainSections says what the training run in a folder came to: losses and
-// validation as tables, the loss curve as a figure.
-func TrainSections(dir string) ([]report.Section, error) {
+// TrainSections says what the training run in a folder came to: losses, validation
+// and the baselines beside it as tables, the loss curve as a figure.
+func TrainSections(ctx context.Context, dir string) ([]report.Section, error) {
 	m, err := ReadTraining(dir)
 	if err != nil {
 		return nil, err
+	}
+	if m.Export == nil {
+		return nil, fmt.Errorf("%s does not say what was trained on: it was changed by hand", filepath.Join(dir, ManifestFile))
 	}
 	points, err := ReadCurve(dir)
 	if err != nil {
@@ -31,8 +36,16 @@ func TrainSections(dir string) ([]report.Section, error) {
 		}
 		s.Notes = append(s.Notes, note)
 		if v := r.Validation; v != nil {
-			k := int(math.Round(v.ThresholdTurnAcc * float64(v.N)))
-			s.Notes = append(s.Notes, fmt.Sprintf("with the threshold %.3g, chosen on these dialogues: TurnAcc %s", v.Threshold, report.Pct(k, v.N)))
+			s.Notes = append(s.Notes, fmt.Sprintf("with the threshold %.3g, chosen on these dialogues: TurnAcc %s", v.Threshold, report.Pct(hits(v.ThresholdTurnAcc, v.N), v.N)))
+			baselines, err := ValidationBaselines(ctx, m)
+			switch {
+			case ctx.Err() != nil:
+				return nil, ctx.Err()
+			case err != nil:
+				s.Notes = append(s.Notes, "no baselines beside the validation: "+err.Error())
+			case len(baselines) > 0:
+				s.Tables = append(s.Tables, baselineTable(v, baselines))
+			}
 		}
 	} else {
 		s.Notes = append(s.Notes, "the training is not finished: "+m.Status)
@@ -43,6 +56,9 @@ func TrainSections(dir string) ([]report.Section, error) {
 	}
 	return []report.Section{s}, nil
 }
+
+// hits is the count behind a share of n.
+func hits(share float64, n int) int { return int(math.Round(share * float64(n))) }
 
 func posWeight(m *Manifest) float64 {
 	if m.Config.PosWeight > 0 {
@@ -70,7 +86,7 @@ func validationTable(points []Point) report.Table {
 	t := report.Table{Title: "Validation", Columns: []report.Column{{Name: "step", Align: report.Right}, {Name: "TurnAcc at 0.5"}, {Name: "95 % interval"}, {Name: "LM", Align: report.Right}, {Name: "BCE", Align: report.Right}}}
 	for _, p := range points {
 		if v := p.Valid; v != nil {
-			k := int(math.Round(v.TurnAcc * float64(v.N)))
+			k := hits(v.TurnAcc, v.N)
 			lo, hi := stats.Wilson(k, v.N)
 			t.Rows = append(t.Rows, []report.Cell{report.Int(p.Step), report.Text(report.Pct(k, v.N)), report.Text(fmt.Sprintf("[%.1f, %.1f] %%", 100*lo, 100*hi)), report.Num(v.LM, 4), report.Num(v.BCE, 4)})
 		}

@@ -265,6 +265,18 @@ func (l leak) cautions() []string {
 	return out
 }
 
+// trainingCautions are what a reader must know of a training run.
+func trainingCautions(m *sft.Manifest) []string {
+	out := []string{"losses and validation of a training; whether it helped is said by its comparison with the base (ccmed sft bench)"}
+	if m.Status != sft.TrainDone {
+		out = append(out, "the training is not finished ("+m.Status+")")
+	}
+	if l := m.Export.Leaks["evaluation"]; l.Contexts.Shared > 0 {
+		out = append(out, fmt.Sprintf("it was trained on the scenario context of %s of the evaluation dialogues", report.Pct(l.Contexts.Shared, l.Contexts.Of)))
+	}
+	return append(out, fmt.Sprintf("one training with one seed (%d): how far another would lie from it is not measured", m.Config.Seed))
+}
+
 // seedCautions name the runs whose continuations were drawn once: with runs of the
 // same models, conditions and dialogues under another seed there is no caution.
 func seedCautions(runs []scoredRun) []string {

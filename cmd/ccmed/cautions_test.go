@@ -131,6 +131,20 @@ func TestCautions(t *testing.T) {
 	}
 }
 
+func TestTrainingCautions(t *testing.T) {
+	leaking := &sft.Export{Leaks: map[string]sft.Leaks{"evaluation": {Contexts: sft.Overlap{Shared: 151, Of: 159}}}}
+	whole := strings.Join(trainingCautions(&sft.Manifest{Status: sft.TrainDone, Export: &sft.Export{}, Config: sft.Config{Seed: 7}}), "\n")
+	broken := strings.Join(trainingCautions(&sft.Manifest{Status: sft.TrainInterrupted, Export: leaking}), "\n")
+	for _, w := range []string{"not finished (interrupted)", "95.0 % (151/159)"} {
+		if !strings.Contains(broken, w) || strings.Contains(whole, w) {
+			t.Errorf("%q: with it %q, without it %q", w, broken, whole)
+		}
+	}
+	if !strings.Contains(whole, "one seed (7)") {
+		t.Errorf("%q", whole)
+	}
+}
+
 func TestSeedCautions(t *testing.T) {
 	mediate := func(name string, seed int64, change ...func(*scoredRun)) scoredRun {
 		r := clean(mediationOf(nil), change...)

@@ -140,7 +140,7 @@ func (a *app) reportSections(ctx context.Context, paths []string, seed int64) ([
 	for i, path := range runs {
 		var sections []report.Section
 		if exists(filepath.Join(path, sft.ManifestFile)) {
-			sections, err = r.training(names[i], path)
+			sections, err = r.training(ctx, names[i], path)
 		} else {
 			sections, err = a.reportRun(ctx, &r, names[i], path, seed)
 		}
@@ -175,7 +175,7 @@ func (a *app) reportSections(ctx context.Context, paths []string, seed int64) ([
 }
 
 // training adds a training run.
-func (r *reported) training(name, path string) ([]report.Section, error) {
+func (r *reported) training(ctx context.Context, name, path string) ([]report.Section, error) {
 	m, err := sft.ReadTraining(path)
 	if err != nil {
 		return nil, err
@@ -188,7 +188,9 @@ func (r *reported) training(name, path string) ([]report.Section, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.warnings = append(r.warnings, name+": losses and validation of a training; whether it helped is said by its comparison with the base (ccmed sft bench)")
+	for _, w := range trainingCautions(m) {
+		r.warnings = append(r.warnings, name+": "+w)
+	}
 	return append([]report.Section{head}, sections...), nil
 }
 

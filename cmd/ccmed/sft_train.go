@@ -275,7 +275,7 @@ func (a *app) sftTrain(ctx context.Context, f *pflag.FlagSet, x *sftTrainFlags) 
 	if err != nil {
 		return err
 	}
-	sections, err := sft.TrainSections(run.Dir())
+	sections, err := sft.TrainSections(ctx, run.Dir())
 	if err != nil {
 		return err
 	}
