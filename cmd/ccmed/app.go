@@ -26,8 +26,9 @@ type app struct {
 	getenv         func(string) string
 	now            func() time.Time
 
-	soft <-chan struct{} // closed by the first interrupt
-	args []string        // as given, for the manifest and the resume command
+	soft       <-chan struct{} // closed by the first interrupt
+	interrupts *interrupts     // nil where none are listened to
+	args       []string        // as given, for the manifest and the resume command
 
 	quiet, noColor, json bool
 	configFile           string
@@ -35,9 +36,10 @@ type app struct {
 
 // main runs one command line and returns its exit code.
 func (a *app) main(args []string) int {
-	ctx, soft, stop := signals(context.Background())
+	a.interrupts = &interrupts{say: func() { a.note("stopping after the items in hand; interrupt again to stop at once") }}
+	ctx, stop := a.interrupts.listen(context.Background())
 	defer stop()
-	a.soft, a.args = soft, args
+	a.soft, a.args = a.interrupts.soft, args
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(a.stdin)
@@ -50,16 +52,26 @@ func (a *app) main(args []string) int {
 	return exitCode(err)
 }
 
+// hold announces work that listens to soft: until release is called, the first
+// interrupt leaves its context alone.
+func (a *app) hold() (release func()) {
+	if a.interrupts == nil {
+		return func() {}
+	}
+	a.interrupts.holders.Add(1)
+	return func() { a.interrupts.holders.Add(-1) }
+}
+
 // explain prints an error in one sentence, and after a usage error how to go on.
 func (a *app) explain(cmd *cobra.Command, err error) {
 	var interrupted *run.InterruptedError
 	if errors.As(err, &interrupted) {
-		fmt.Fprintf(a.stderr, "interrupted; go on with: ccmed runs resume %s\n", interrupted.Path)
+		fmt.Fprintf(a.stderr, "interrupted; go on with: %s\n", commandLine([]string{"runs", "resume", interrupted.Path}))
 		return
 	}
 	var training *sft.InterruptedError
 	if errors.As(err, &training) {
-		fmt.Fprintf(a.stderr, "interrupted; go on with: ccmed sft train --out %s --resume\n", training.Dir)
+		fmt.Fprintf(a.stderr, "interrupted; go on with: %s\n", commandLine([]string{"sft", "train", "--out", training.Dir, "--resume"}))
 		return
 	}
 	if errors.Is(err, context.Canceled) {

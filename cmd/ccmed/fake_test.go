@@ -21,6 +21,7 @@ type obj = map[string]any
 //	fake, other  answers drawn from the prompt's hash
 //	small        the same, and was trained on 300 tokens of context
 //	slow         the same, 8 ms a request
+//	stuck        the same, and takes a minute for the 20th answer
 //	prose        puts its probability on words when a digit is asked for
 //	mute         ends at once
 //	thinking     reasons before it answers
@@ -31,9 +32,10 @@ type fake struct {
 	mu    sync.Mutex
 	asked int // generations, not renderings
 	lives int // generations until the connections break; below 0 never
+	stuck int // generations of the model stuck
 }
 
-var fakeModels = []string{"fake", "other", "small", "slow", "prose", "mute", "thinking"}
+var fakeModels = []string{"fake", "other", "small", "slow", "stuck", "prose", "mute", "thinking"}
 
 func newFake() *fake {
 	f := &fake{lives: -1}
@@ -82,6 +84,13 @@ func (f *fake) use() bool {
 	f.lives--
 	f.asked++
 	return true
+}
+
+func (f *fake) sticks() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stuck++
+	return f.stuck == 20
 }
 
 func (f *fake) setLives(n int) {
@@ -163,6 +172,12 @@ func (f *fake) generate(w http.ResponseWriter, r *http.Request) {
 	}
 	if q.Model == "slow" {
 		time.Sleep(8 * time.Millisecond)
+	}
+	if q.Model == "stuck" && f.sticks() {
+		select {
+		case <-time.After(time.Minute):
+		case <-r.Context().Done():
+		}
 	}
 	tokens := len(text) / 4
 	if tokens >= q.Options.NumCtx {

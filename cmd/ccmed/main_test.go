@@ -24,6 +24,7 @@ func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"ccmed": main
 //
 //	code N ccmed ARGS...   runs the program, which must exit with N
 //	interrupt N ccmed ARGS...  stops the program after N more answers; it must exit with 130
+//	interrupt N twice ccmed ARGS...  the same, with a second interrupt right after the first
 //	fake dies N | lives    breaks all connections after N more answers, or no longer
 //	fake asked [N]         the number of answers given (since the last time) is N, or above 0
 //	fake wait N            waits for N answers since the last time
@@ -76,6 +77,10 @@ func code(ts *testscript.TestScript, neg bool, args []string) {
 func interrupt(ts *testscript.TestScript, _ bool, args []string) {
 	n, err := strconv.Atoi(args[0])
 	ts.Check(err)
+	twice := args[1] == "twice"
+	if twice {
+		args = args[1:]
+	}
 	f := ts.Value("fake").(*fake)
 	c := exec.Command(args[1], args[2:]...)
 	c.Dir, c.Stdout, c.Stderr = ts.MkAbs("."), ts.Stdout(), ts.Stderr()
@@ -87,10 +92,18 @@ func interrupt(ts *testscript.TestScript, _ bool, args []string) {
 	for limit := time.Now().Add(20 * time.Second); f.count() < start+n && time.Now().Before(limit); {
 		time.Sleep(time.Millisecond)
 	}
+	stopped := time.Now()
 	ts.Check(c.Process.Signal(os.Interrupt))
+	if twice {
+		time.Sleep(50 * time.Millisecond) // two at once may arrive as one
+		ts.Check(c.Process.Signal(os.Interrupt))
+	}
 	var exit *exec.ExitError
 	if err := c.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted {
 		ts.Fatalf("interrupted, it ended with %v, want %d", err, exitInterrupted)
+	}
+	if took := time.Since(stopped); took > 30*time.Second {
+		ts.Fatalf("it ended %s after the interrupt", took)
 	}
 }
 

@@ -104,12 +104,16 @@ func execute[I any](ctx context.Context, a *app, f *fleet, r *runFlags, id run.I
 // executeIn runs a task into an open run folder.
 func executeIn[I any](ctx context.Context, a *app, f *fleet, r *runFlags, dir *run.Dir, t run.Task[I]) (run.Summary, error) {
 	a.note("run folder: %s", dir.Path())
+	defer a.hold()()
 	sum, err := run.Execute(ctx, dir, t, run.Options{Workers: f.Workers, MaxFailures: r.maxFailures, Progress: a.progress(), Shard: r.shard, Soft: a.soft})
 	var failures *run.FailuresError
-	if errors.As(err, &failures) {
-		a.note("what was done is kept; see %s, then go on with: ccmed runs resume %s", filepath.Join(dir.Path(), "errors.jsonl"), dir.Path())
-	} else if err != nil {
-		a.note("what was done is kept; go on with: ccmed runs resume %s", dir.Path())
+	var interrupted *run.InterruptedError
+	again := commandLine([]string{"runs", "resume", dir.Path()})
+	switch {
+	case errors.As(err, &failures):
+		a.note("what was done is kept; see %s, then go on with: %s", filepath.Join(dir.Path(), "errors.jsonl"), again)
+	case err != nil && !errors.As(err, &interrupted): // of that one, explain says how to go on
+		a.note("what was done is kept; go on with: %s", again)
 	}
 	return sum, err
 }

@@ -266,8 +266,10 @@ func (a *app) sftTrain(ctx context.Context, f *pflag.FlagSet, x *sftTrainFlags) 
 	}
 	defer run.Close()
 	a.note("run folder: %s", run.Dir())
+	release := a.hold()
 	result, err := run.Execute(ctx, sft.Supervision{Environment: *env, Processes: x.nproc, Stall: x.stall, Grace: x.grace, Soft: a.soft,
 		Progress: a.trainProgress(), Note: func(s string) { a.note("%s", s) }})
+	release()
 	var failed *sft.TrainError
 	if errors.As(err, &failed) {
 		a.note("what was done is kept; go on with: ccmed sft train --out %s --resume", x.config.Out)
