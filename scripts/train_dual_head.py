@@ -30,7 +30,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import psutil
 import torch
@@ -226,6 +226,16 @@ def order(count: int, seed: int) -> Iterator[int]:
         epoch += 1
 
 
+class Measured(NamedTuple):
+    """What the model says of one dialogue."""
+
+    id: str
+    p: list[float]  # P(speak) by turn, up to the gold one
+    lm: float  # summed over the span's tokens
+    bce: float  # summed over decisions
+    words: int  # tokens of the span
+
+
 # Model
 
 
@@ -337,6 +347,10 @@ class Trainer:
             raise DualHeadError("data", f"--max-length {longest} is beyond the model's context of {context} tokens")
         self.train = read_examples(config, "train.jsonl", self.tokenizer, self.markers, longest)
         self.valid = read_examples(config, "valid.jsonl", self.tokenizer, self.markers, longest)
+        # Only an export with a holdout has it.
+        self.heldout: list[Example] = []
+        if (config.data / "heldout.jsonl").is_file():
+            self.heldout = read_examples(config, "heldout.jsonl", self.tokenizer, self.markers, longest)
         if not self.train:
             raise DualHeadError("data", f"{config.data / 'train.jsonl'} has no records: export the data again")
         positives = len(self.train)
@@ -410,6 +424,8 @@ class Trainer:
                 self.save()
                 saved = time.monotonic()
         threshold = self.evaluate()
+        if self.heldout:
+            self.report("heldout", self.measure(self.heldout, "held-out"), threshold["value"])
         path = self.write_final(threshold)
         self.events.emit("done", path=str(path), steps=self.step, seconds=round(time.monotonic() - began, 1))
 
@@ -503,32 +519,41 @@ class Trainer:
         """Reports the losses and the turn accuracy on the validation data, and returns the chosen threshold."""
         if not self.valid:
             return {"value": 0.5, "n": 0, "turn_acc": None}
+        found = self.measure(self.valid, "validation")
+        p = [f.p for f in found]
+        threshold, accuracy = best_threshold(p)
+        self.report("eval", found, threshold)
+        return {"value": threshold, "n": len(found), "turn_acc": accuracy, "turn_acc_at_half": turn_accuracy(p, 0.5)}
+
+    def measure(self, examples: list[Example], what: str) -> list[Measured]:
+        """Reads dialogues that are not trained on; several processes share them."""
         self.wrapped.eval()
-        mine: list[tuple[list[float], float, float, int]] = []
-        for k, e in enumerate(self.valid[self.accelerator.process_index :: self.world]):
+        mine: list[Measured] = []
+        for k, e in enumerate(examples[self.accelerator.process_index :: self.world]):
             if self.world == 1:
                 self.stop_if_asked()
             with torch.no_grad(), self.autocast():
                 lm, bce, odds = self.network(collate([e], self.pad).to(self.device), self.pos_weight)
             if not torch.isfinite(lm + bce):
-                self.diverged(f"validation record {e.id}")
-            mine.append((torch.sigmoid(odds).tolist(), lm.item(), bce.item(), len(e.ids) - 1 - e.speak))
+                self.diverged(f"{what} record {e.id}")
+            mine.append(Measured(e.id, torch.sigmoid(odds).tolist(), lm.item(), bce.item(), len(e.ids) - 1 - e.speak))
             if k % 25 == 24:
-                print(f"validation: {k + 1} of {len(self.valid) // self.world} dialogues", file=sys.stderr, flush=True)
-        found = gather_object(mine) if self.world > 1 else mine
-        p = [f[0] for f in found]
-        threshold, accuracy = best_threshold(p)
+                print(f"{what}: {k + 1} of {len(examples) // self.world} dialogues", file=sys.stderr, flush=True)
+        return gather_object(mine) if self.world > 1 else mine
+
+    def report(self, event: str, found: list[Measured], threshold: float) -> None:
+        p = [f.p for f in found]
         self.events.emit(
-            "eval",
+            event,
             step=self.step,
             n=len(found),
             turn_acc=turn_accuracy(p, 0.5),
-            lm=sum(f[1] for f in found) / sum(f[3] for f in found),
-            bce=sum(f[2] for f in found) / sum(len(x) for x in p),
+            right=[f.id for f in found if turn_accuracy([f.p], 0.5) == 1],
+            lm=sum(f.lm for f in found) / sum(f.words for f in found),
+            bce=sum(f.bce for f in found) / sum(len(x) for x in p),
             threshold=threshold,
-            threshold_turn_acc=accuracy,
+            threshold_turn_acc=turn_accuracy(p, threshold),
         )
-        return {"value": threshold, "n": len(found), "turn_acc": accuracy, "turn_acc_at_half": turn_accuracy(p, 0.5)}
 
     # Files. Each folder is written under another name and renamed when it is whole.
 

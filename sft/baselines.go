@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/ccmed/ccmed/bench/report"
+	"github.com/ccmed/ccmed/bench/stats"
 	"github.com/ccmed/ccmed/bench/timing"
 )
 
@@ -30,10 +33,20 @@ func (r Record) messages() []string {
 	return turns
 }
 
-// ValidationBaselines are timing's baselines on the validation dialogues of a
-// training run, fitted on the very dialogues that it was trained on. The error says
-// so where its export is gone or has changed.
-func ValidationBaselines(ctx context.Context, m *Manifest) ([]timing.BaselineResult, error) {
+// Baseline is one of timing's baselines, fitted on the very dialogues that a model
+// was trained on and asked about others.
+type Baseline struct {
+	timing.BaselineResult
+	// Compared is the trained model's TurnAcc at 0.5 minus this one's, in pairs and by
+	// scenario context. It is nil where the baseline predicts no turns, where all
+	// dialogues have one context, and where the trainer did not tell which it got right.
+	Compared *stats.Comparison
+}
+
+// Baselines returns the baselines of a finished training by exported file: on the
+// dialogues that validate, and on those held out. The error says so where its export
+// is gone or has changed.
+func Baselines(ctx context.Context, m *Manifest) (map[string][]Baseline, error) {
 	x, err := ReadExport(m.Config.Data)
 	if err != nil {
 		return nil, err
@@ -45,11 +58,56 @@ func ValidationBaselines(ctx context.Context, m *Manifest) ([]timing.BaselineRes
 	if err != nil {
 		return nil, err
 	}
-	valid, err := baselineDialogues(filepath.Join(m.Config.Data, ValidFile))
-	if err != nil || len(valid) == 0 {
+	out := map[string][]Baseline{}
+	for file, v := range map[string]*Validation{ValidFile: m.Result.Validation, HeldOutFile: m.Result.HeldOut} {
+		eval, err := baselineDialogues(filepath.Join(m.Config.Data, file))
+		if errors.Is(err, fs.ErrNotExist) || err == nil && (v == nil || len(eval) == 0) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		results, err := timing.BaselineInput{Eval: eval, Train: train}.Results(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range results {
+			b := Baseline{BaselineResult: r}
+			if r.Predicted != nil && v.Right != nil && v.N == len(eval) {
+				b.Compared, err = compareHits(eval, r.Predicted, v.Right, uint64(m.Config.Seed))
+				if err != nil && !errors.Is(err, stats.ErrOneGroup) {
+					return nil, fmt.Errorf("compare with the baseline %s: %w", r.Name, err)
+				}
+			}
+			out[file] = append(out[file], b)
+		}
+	}
+	return out, nil
+}
+
+// resamples of an interval and of a p.
+const resamples = 10000
+
+// compareHits pairs what a baseline predicted with the dialogues that a model got
+// right.
+func compareHits(ds []timing.BaselineDialogue, predicted []int, right []string, seed uint64) (*stats.Comparison, error) {
+	a, b := stats.Measure{Name: "baseline", Binary: true}, stats.Measure{Name: timing.MeasureTurnAcc, Binary: true}
+	observe := func(m *stats.Measure, d timing.BaselineDialogue, hit bool) {
+		o := stats.Observation{Item: d.ID, Group: d.Group}
+		if hit {
+			o.Value = 1
+		}
+		m.Observations = append(m.Observations, o)
+	}
+	for i, d := range ds {
+		observe(&a, d, predicted[i] == d.Gold)
+		observe(&b, d, slices.Contains(right, d.ID))
+	}
+	c, err := stats.Compare(a, b, stats.Resampling{Resamples: resamples, Seed: seed})
+	if err != nil {
 		return nil, err
 	}
-	return timing.BaselineInput{Eval: valid, Train: train}.Results(ctx)
+	return &c, nil
 }
 
 func baselineDialogues(path string) ([]timing.BaselineDialogue, error) {
@@ -72,12 +130,42 @@ func baselineDialogues(path string) ([]timing.BaselineDialogue, error) {
 	}
 }
 
-// baselineTable puts the last validation and the baselines side by side.
-func baselineTable(v *Validation, baselines []timing.BaselineResult) report.Table {
-	t := report.Table{Title: "Validation beside the baselines", Columns: []report.Column{{Name: "who"}, {Name: "TurnAcc", Align: report.Right}, {Name: "fitted on"}},
-		Rows: [][]report.Cell{{report.Text("the tuned model, threshold 0.5"), report.Text(report.Pct(hits(v.TurnAcc, v.N), v.N)), report.Text("the training file")}}}
-	for _, b := range baselines {
-		t.Rows = append(t.Rows, []report.Cell{report.Text("baseline: " + b.Name), report.Text(b.Share()), report.Text(b.Fitted)})
+// besideTables puts the trained model and the baselines side by side.
+func besideTables(r *TrainResult, holdout HeldOut, baselines map[string][]Baseline) []report.Table {
+	var out []report.Table
+	for _, x := range []struct {
+		file, title string
+		found       *Validation
+	}{
+		{ValidFile, "Validation beside the baselines", r.Validation},
+		{HeldOutFile, fmt.Sprintf("Held out by %s (%s) beside the baselines", holdout.Kind, strings.Join(holdout.Keys, "; ")), r.HeldOut},
+	} {
+		if x.found == nil {
+			continue
+		}
+		t := report.Table{Title: x.title, Columns: []report.Column{{Name: "who"}, {Name: "TurnAcc", Align: report.Right}, {Name: "95 % interval"},
+			{Name: "tuned − it, points"}, {Name: "p", Align: report.Right}, {Name: "fitted on"}}}
+		tuned := func(name string, share float64) {
+			k := hits(share, x.found.N)
+			lo, hi := stats.Wilson(k, x.found.N)
+			t.Rows = append(t.Rows, []report.Cell{report.Text(name), report.Text(report.Pct(k, x.found.N)),
+				report.Text(fmt.Sprintf("[%.1f, %.1f]", 100*lo, 100*hi)), {}, {}, report.Text("the training file")})
+		}
+		tuned("the tuned model, threshold 0.5", x.found.TurnAcc)
+		if x.file == HeldOutFile { // on the validation it was chosen to be right
+			tuned(fmt.Sprintf("the tuned model, threshold %.3g of the validation", x.found.Threshold), x.found.ThresholdTurnAcc)
+		}
+		for _, b := range baselines[x.file] {
+			row := []report.Cell{report.Text("baseline: " + b.Name), report.Text(b.Share()), {}, {}, {}, report.Text(b.Fitted)}
+			if c := b.Compared; c != nil {
+				d := c.Difference
+				row[3] = report.Text(fmt.Sprintf("%+.1f [%+.1f, %+.1f]", 100*d.Value, 100*d.Lo, 100*d.Hi))
+				row[4] = report.Num(c.P, 3)
+			}
+			t.Rows = append(t.Rows, row)
+		}
+		t.Notes = []string{"shares have Wilson intervals; differences are paired at threshold 0.5, by scenario context, each with its own p (not corrected for the number of rows)"}
+		out = append(out, t)
 	}
-	return t
+	return out
 }

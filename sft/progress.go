@@ -47,7 +47,7 @@ func (l *trainLines) Event(e Event) {
 			l.tenth = t
 			fmt.Fprintf(l.w, "training: step %d of %d (%d %%), %s, %s left\n", e.Step, l.steps, e.Step*100/max(1, l.steps), stepText(e), l.left(e.Step))
 		}
-	case "eval":
+	case "eval", "heldout":
 		fmt.Fprintln(l.w, evalLine(e))
 	}
 }
@@ -97,7 +97,7 @@ func (p *trainBar) Event(e Event) {
 			p.b.Describe(stepText(e))
 			_ = p.b.Set(e.Step)
 		}
-	case "eval":
+	case "eval", "heldout":
 		if p.b != nil && !p.b.IsFinished() {
 			_ = p.b.Clear()
 		}
@@ -126,5 +126,9 @@ func stepText(e Event) string {
 }
 
 func evalLine(e Event) string {
-	return fmt.Sprintf("validation at step %d: TurnAcc %.1f %% of %d, LM %.4g, BCE %.4g", e.Step, 100*e.TurnAcc, e.N, e.LM, e.BCE)
+	what := "validation"
+	if e.Event == "heldout" {
+		what = "held out"
+	}
+	return fmt.Sprintf("%s at step %d: TurnAcc %.1f %% of %d, LM %.4g, BCE %.4g", what, e.Step, 100*e.TurnAcc, e.N, e.LM, e.BCE)
 }

@@ -37,16 +37,15 @@ func TrainSections(ctx context.Context, dir string) ([]report.Section, error) {
 		s.Notes = append(s.Notes, note)
 		if v := r.Validation; v != nil {
 			s.Notes = append(s.Notes, fmt.Sprintf("with the threshold %.3g, chosen on these dialogues: TurnAcc %s", v.Threshold, report.Pct(hits(v.ThresholdTurnAcc, v.N), v.N)))
-			baselines, err := ValidationBaselines(ctx, m)
-			switch {
-			case ctx.Err() != nil:
-				return nil, ctx.Err()
-			case err != nil:
-				s.Notes = append(s.Notes, "no baselines beside the validation: "+err.Error())
-			case len(baselines) > 0:
-				s.Tables = append(s.Tables, baselineTable(v, baselines))
-			}
 		}
+		baselines, err := Baselines(ctx, m)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil:
+			s.Notes = append(s.Notes, "no baselines beside the validation: "+err.Error())
+		}
+		s.Tables = append(s.Tables, besideTables(r, m.Export.Holdout, baselines)...)
 	} else {
 		s.Notes = append(s.Notes, "the training is not finished: "+m.Status)
 	}

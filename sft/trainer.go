@@ -171,6 +171,7 @@ type watch struct {
 	checkpoint int // the last one saved
 	peak       int64
 	valid      *Validation
+	heldOut    *Validation
 	done       *Event
 	failed     *TrainError
 	stopped    bool // was asked to, or said so
@@ -345,6 +346,8 @@ func (w *watch) take(line []byte) {
 	switch e.Event {
 	case "eval":
 		w.valid = &e.Validation
+	case "heldout":
+		w.heldOut = &e.Validation
 	case "checkpoint":
 		w.checkpoint = e.Step
 	case "interrupted":
@@ -388,7 +391,7 @@ func (w *watch) verdict(err error) (*TrainResult, error) {
 	case w.done == nil:
 		w.failed = &TrainError{Kind: kindCrash, Message: "the trainer ended without a result"}
 	default:
-		return &TrainResult{Final: w.done.Path, Steps: w.done.Steps, Seconds: w.done.Seconds, Validation: w.valid, PeakMemory: w.peak}, nil
+		return &TrainResult{Final: w.done.Path, Steps: w.done.Steps, Seconds: w.done.Seconds, Validation: w.valid, HeldOut: w.heldOut, PeakMemory: w.peak}, nil
 	}
 	w.failed.Step, w.failed.Log = w.step, log
 	return nil, w.failed

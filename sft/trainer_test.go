@@ -59,6 +59,7 @@ func supervision(e Environment) Supervision {
 const finish = `
 step 1 4; step 2 3; step 3 2.5; step 4 2
 say '{"event":"eval","step":4,"n":20,"turn_acc":0.75,"lm":1.5,"bce":0.25,"threshold":0.4,"threshold_turn_acc":0.8}'
+say '{"event":"heldout","step":4,"n":10,"turn_acc":0.5,"right":["a","b","c","d","e"],"lm":1.6,"bce":0.5,"threshold":0.4,"threshold_turn_acc":0.6}'
 mkdir -p "$out/final"; say "{\"event\":\"done\",\"path\":\"$out/final\",\"steps\":4,\"seconds\":1.5}"
 `
 
@@ -74,6 +75,9 @@ func TestTrainingToItsEnd(t *testing.T) {
 	}
 	if v := r.Validation; r.Steps != 4 || r.Final != filepath.Join(run.Dir(), "final") || v == nil || v.TurnAcc != 0.75 || v.N != 20 || v.Threshold != 0.4 || r.PeakMemory != 10004 {
 		t.Errorf("result %+v, validation %+v", r, r.Validation)
+	}
+	if h := r.HeldOut; h == nil || h.N != 10 || h.TurnAcc != 0.5 || len(h.Right) != 5 || h.ThresholdTurnAcc != 0.6 {
+		t.Errorf("held out: %+v", h)
 	}
 	m, err := ReadTraining(run.Dir())
 	if err != nil || m.Status != TrainDone || m.Result.Steps != 4 || m.Sessions[0].Status != TrainDone || m.Sessions[0].Resumed {
@@ -97,7 +101,8 @@ func TestTrainingToItsEnd(t *testing.T) {
 			t.Errorf("event %q: %v", line, err)
 		}
 	}
-	if out := b.String(); !strings.Contains(out, "4 steps, 9 examples, on cpu") || !strings.Contains(out, "step 4 of 4 (100 %)") || !strings.Contains(out, "TurnAcc 75.0 % of 20") {
+	if out := b.String(); !strings.Contains(out, "4 steps, 9 examples, on cpu") || !strings.Contains(out, "step 4 of 4 (100 %)") || !strings.Contains(out, "TurnAcc 75.0 % of 20") ||
+		!strings.Contains(out, "held out at step 4: TurnAcc 50.0 % of 10") {
 		t.Errorf("progress:\n%s", out)
 	}
 }

@@ -73,17 +73,21 @@ type TrainResult struct {
 	Seconds float64 `json:"seconds"` // of the last session
 	// Validation is the last one, nil where the trainer made none.
 	Validation *Validation `json:"validation,omitempty"`
+	// HeldOut is how it does on the records that the export holds out, at the end;
+	// its threshold is that of the validation.
+	HeldOut *Validation `json:"held_out,omitempty"`
 	// PeakMemory is the largest that an event told, in bytes.
 	PeakMemory int64 `json:"peak_memory_bytes,omitempty"`
 }
 
 // Validation is how a model in training does on the validation dialogues.
 type Validation struct {
-	Step    int     `json:"step"`
-	N       int     `json:"n"`        // dialogues
-	TurnAcc float64 `json:"turn_acc"` // at P(speak) of 0.5
-	LM      float64 `json:"lm"`       // mean loss of a token of the span
-	BCE     float64 `json:"bce"`      // mean loss of a decision
+	Step    int      `json:"step"`
+	N       int      `json:"n"`               // dialogues
+	TurnAcc float64  `json:"turn_acc"`        // at P(speak) of 0.5
+	Right   []string `json:"right,omitempty"` // ids of the dialogues counted in TurnAcc
+	LM      float64  `json:"lm"`              // mean loss of a token of the span
+	BCE     float64  `json:"bce"`             // mean loss of a decision
 	// Threshold is the P(speak) that gives the best accuracy on these dialogues,
 	// ThresholdTurnAcc.
 	Threshold        float64 `json:"threshold"`

@@ -98,10 +98,13 @@ def record(number: int, gold: int, extra: int = 1) -> dict[str, Any]:
     }
 
 
-def write_export(folder: Path, train: list[dict[str, Any]], valid: list[dict[str, Any]]) -> Path:
+def write_export(
+    folder: Path, train: list[dict[str, Any]], valid: list[dict[str, Any]], heldout: list[dict[str, Any]] | None = None
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     hashes = {}
-    for name, records in (("train.jsonl", train), ("valid.jsonl", valid)):
+    files = {"train.jsonl": train, "valid.jsonl": valid} | ({"heldout.jsonl": heldout} if heldout else {})
+    for name, records in files.items():
         content = "".join(json.dumps(r) + "\n" for r in records).encode()
         (folder / name).write_bytes(content)
         hashes[name] = hashlib.sha256(content).hexdigest()

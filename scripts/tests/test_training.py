@@ -151,6 +151,38 @@ def test_the_merged_model_decides_and_speaks_alike(
             prefix.append(token)
 
 
+def test_held_out_dialogues_are_measured_at_the_end(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+    heldout = [record(n, 3 + n % 3) for n in range(40, 45)]
+    data = write_export(tmp_path / "data", [record(n, 3 + n % 4) for n in range(11)], [record(20, 3)], heldout)
+    seen = Recorder()
+    trainer = make_trainer(seen, data=data, max_steps=2)
+    trainer.run()
+    (event,) = seen.named("heldout")
+    valid = seen.named("eval")[-1]
+    assert event["step"] == 2 and event["n"] == 5 and event["threshold"] == valid["threshold"]
+    # Against single dialogues, without the trainer's own averages.
+    lm = bce = 0.0
+    right, decisions, words = [], 0, 0
+    for e in trainer.heldout:
+        with torch.no_grad():
+            states = trainer.network.states(torch.tensor([e.ids]))[0]
+            odds = trainer.network.decide(states[torch.tensor(e.ids) == trainer.markers[TURN_END]])
+            logits = trainer.network.logits(states[e.speak : -1])
+        labels = torch.tensor([0.0] * (len(odds) - 1) + [1.0])
+        weight = torch.tensor(trainer.pos_weight)
+        bce += torch.nn.functional.binary_cross_entropy_with_logits(
+            odds, labels, pos_weight=weight, reduction="sum"
+        ).item()
+        lm += torch.nn.functional.cross_entropy(logits, torch.tensor(e.ids[e.speak + 1 :]), reduction="sum").item()
+        decisions, words = decisions + len(odds), words + len(logits)
+        p = torch.sigmoid(odds).tolist()
+        if p[-1] >= 0.5 and all(x < 0.5 for x in p[2:-1]):
+            right.append(e.id)
+    assert event["right"] == right and event["turn_acc"] == len(right) / 5
+    assert event["lm"] == pytest.approx(lm / words, rel=1e-5)
+    assert event["bce"] == pytest.approx(bce / decisions, rel=1e-5)
+
+
 def test_merging_refuses_what_it_cannot_merge(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     make_trainer(max_steps=1).run()
     final = tmp_path / "out" / "final"
