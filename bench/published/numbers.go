@@ -69,7 +69,7 @@ const (
 var numbers = []Number{
 	{Dialogues, Data, "dialogues, training and evaluation", "", 1661, 1661, 0, Count, "abstract", Same, ownData, ""},
 	{UtilityGap, Data, "training records' mean AUC, chosen − rejected (index scale)", "", 0.701, 0.701, 0, Gain, "section 3", Same, ownData, ""},
-	{AcceptanceTurn, Data, "turns after the conflict that are labelled Acceptance", "", 0.566, 0.566, 0, Share, "section B.2", Same, ownData, ""},
+	{AcceptanceTurn, Data, "turns after the conflict that are labelled Acceptance", "", 0.566, 0.566, 0, Share, "section B.2", None, "the source does not say of which speaker and which continuations", ""},
 
 	{TurnAcc, Timing, "TurnAcc, six models", "", 0.113, 0.358, 0, Share, "section 4.1", Range, noLabeller, ""},
 	{RawV, Timing, "Cramér's V, raw, five of six models", "", 0.17, 0.36, 0, Score, "section 4.1", Range, noLabeller, ""},
