@@ -1,4 +1,4 @@
-# make demo          build, fetch engine and model, run timing and mediation, print the tables
+# make demo          build, fetch engine and model, run timing and mediation, print the tables, write a report
 # make demo-ollama   the same through a real Ollama server
 # make test          everything: format, vet, staticcheck, race tests, real engine, real server
 #

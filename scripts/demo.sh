@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # demo.sh MODEL [flags]: timing and mediation of a real local model on the
-# embedded sample, and the tables of both. Run by `make demo`.
+# embedded sample, the tables of both, and a report. Run by `make demo`.
 set -euo pipefail
 model=$1
 shift
@@ -17,6 +17,7 @@ B
 "$ccmed" timing --model "$model" --data sample --out "$out-timing" "$@"
 "$ccmed" mediate --model "$model" --data sample --limit 4 --rubric none --card-items 2 \
   --max-tokens 60 --sim-max-tokens 32 --out "$out-mediation" "$@"
+"$ccmed" report "$out-timing" "$out-mediation" --title "Demo: SmolLM2-135M-Instruct on the sample" --out "$out.html"
 echo
-echo "Runs: $out-timing and $out-mediation"
-echo "Next: $ccmed runs show $out-timing; $ccmed doctor; $ccmed timing --help"
+echo "Runs: $out-timing and $out-mediation; to read in a browser: $out.html"
+echo "Next: docs/tutorial.md; $ccmed doctor; $ccmed timing --help"
