@@ -227,7 +227,7 @@ func (u Unit) value(v float64) string {
 	case Share:
 		return fmt.Sprintf("%.1f %%", 100*v)
 	case Gain:
-		return strings.ReplaceAll(fmt.Sprintf("%+.3f", v), "-", "−")
+		return fmt.Sprintf("%+.3f", v)
 	case Count:
 		return fmt.Sprintf("%.0f", v)
 	}
