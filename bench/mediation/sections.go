@@ -274,6 +274,10 @@ func differenceFigure(m Metrics) report.Figure {
 	return report.Figure{Title: "Paired differences with 95 % intervals", Points: p, Description: "Each mark is a mean difference of two conditions over the same dialogues."}
 }
 
+// leastContexts is how many scenario contexts a stage's interval needs: of fewer it
+// would be far too narrow.
+const leastContexts = 5
+
 func stageSection(m Metrics) report.Section {
 	t := report.Table{Columns: []report.Column{{Name: "condition"}, {Name: "stage"}, {Name: "AUC", Align: report.Right}, {Name: "signed W1", Align: report.Right}, {Name: "Judge", Align: report.Right}}}
 	for _, c := range m.Conditions {
@@ -286,13 +290,18 @@ func stageSection(m Metrics) report.Section {
 			for _, metric := range []string{AUC, W1, Judge} {
 				cell := report.Text("")
 				if x, ok := v[metric]; ok {
-					cell = report.Text(fmt.Sprintf("%s n=%d", interval(x), x.N))
+					text := fmt.Sprintf("%.2f", x.Value)
+					if x.Groups >= leastContexts {
+						text = interval(x)
+					}
+					cell = report.Text(fmt.Sprintf("%s n=%d", text, x.N))
 				}
 				row = append(row, cell)
 			}
 			t.Rows = append(t.Rows, row)
 		}
 	}
+	t.Notes = []string{fmt.Sprintf("95 %% intervals over scenario contexts, where a stage has at least %d of them", leastContexts)}
 	return report.Section{Title: "By conflict stage", Tables: []report.Table{t}}
 }
 

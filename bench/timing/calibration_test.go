@@ -167,6 +167,20 @@ func TestGroupsHaveIntervalsWhereTheyDiffer(t *testing.T) {
 	if r := m.PerTurn[5]; r.Acc != nil || r.K != 10 {
 		t.Errorf("turn 5, all right: %+v", r)
 	}
+	few := map[string]string{}
+	for _, x := range ss[:8] { // four contexts
+		few[x.Item] = "corruption"
+	}
+	x, err := Score(ss, ScoreOptions{Seed: 1, Resamples: 200, Dimensions: few})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := x.PerDimension["corruption"]; r.Acc != nil || r.K == 0 || r.K == r.N {
+		t.Errorf("an interval of four contexts: %+v", r)
+	}
+	if got := groupTables(x)[2].Rows[0][2]; got != report.Text("few contexts") {
+		t.Errorf("a group of four contexts has the interval %v", got)
+	}
 	if len(m.PerDimension) != 2 || m.PerDimension["migration"].N != 20 {
 		t.Errorf("dimensions: %+v", m.PerDimension)
 	}

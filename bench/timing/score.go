@@ -64,7 +64,8 @@ type Rate struct {
 	K int `json:"k"`
 	N int `json:"n"`
 	// Acc is K/N with its interval over scenario contexts. It is nil where all
-	// predictions are alike: resampling cannot make them differ.
+	// predictions are alike, which resampling cannot change, and with fewer than five
+	// contexts, of which an interval would be far too narrow.
 	Acc *stats.Estimate `json:"acc,omitempty"`
 }
 
@@ -228,6 +229,9 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 	return m, err
 }
 
+// leastContexts is how many scenario contexts a group's interval needs.
+const leastContexts = 5
+
 // rates groups predictions by a key; those with the zero key are left out. Without
 // a bootstrap there are no intervals.
 func rates[K comparable](ds []Decision, key func(i int) K, boot *stats.Bootstrap) (map[K]Rate, error) {
@@ -255,8 +259,10 @@ func rates[K comparable](ds []Decision, key func(i int) K, boot *stats.Bootstrap
 		if err != nil {
 			return nil, fmt.Errorf("interval of TurnAcc of %v: %w", k, err)
 		}
-		r.Acc = &e
-		out[k] = r
+		if e.Groups >= leastContexts {
+			r.Acc = &e
+			out[k] = r
+		}
 	}
 	return out, nil
 }

@@ -130,11 +130,14 @@ func groupTables(m Metrics) []report.Table {
 		return &report.Table{Title: title, Columns: []report.Column{{Name: "group"}, {Name: "TurnAcc", Align: report.Right}, {Name: "95 % interval", Align: report.Right}, {Name: "contexts", Align: report.Right}}}
 	}
 	add := func(t *report.Table, name string, r Rate) {
-		row := []report.Cell{report.Text(name), report.Text(report.Pct(r.K, r.N)), report.Text("all alike")}
+		row := []report.Cell{report.Text(name), report.Text(report.Pct(r.K, r.N)), report.Text("few contexts")}
 		switch {
+		case r.K == 0 || r.K == r.N:
+			row[2] = report.Text("all alike")
 		case r.Acc != nil:
 			row = append(row[:2], report.Text(interval(*r.Acc)), report.Int(r.Acc.Groups))
-		case m.DegenerateAnswer != "":
+		}
+		if m.DegenerateAnswer != "" {
 			row[2] = report.Text("degenerate")
 		}
 		t.Rows = append(t.Rows, row)
