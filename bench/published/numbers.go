@@ -44,6 +44,10 @@ const (
 	ContentGap      = "probe.content_gap"
 )
 
+// Records is the dialogue.Hash of the released records, evaluation and training: the
+// data that numbers of the topic Data are of.
+const Records = "56155bf69e3036bb80e9b2c1708a6a8e74acadb0f7d23e70ca73ac04166bf8ba"
+
 // Reasons that several numbers share.
 const (
 	ownData      = "the released records hold it, so that it must come out equal"

@@ -155,6 +155,9 @@ func (n Number) String() string {
 func (n Number) Reading(m Measured, o Options) string {
 	switch n.Comparable {
 	case Same:
+		if n.Unit == Count {
+			return fmt.Sprintf("difference %+.0f", m.Value-n.Lo)
+		}
 		return "difference " + Gain.value(m.Value-n.Lo)
 	case Range:
 		if n.Model != "" && !slices.ContainsFunc(o.Models, n.isOf) {

@@ -88,6 +88,7 @@ func TestReadings(t *testing.T) {
 	}{
 		{"equal", UtilityGap, "", Measured{Value: 0.701}, Options{}, "difference +0.000"},
 		{"less", UtilityGap, "", Measured{Value: 0.6}, Options{}, "difference -0.101"},
+		{"fewer dialogues", Dialogues, "", Measured{Value: 1503}, Options{}, "difference -158"},
 		{"within", TurnAcc, "", Measured{0.3, 0.2, 0.4}, Options{}, "within the range"},
 		{"edge", TurnAcc, "", Measured{Value: 0.358}, Options{}, "within the range"},
 		{"above", TurnAcc, "", Measured{0.9, 0.8, 0.95}, Options{}, "above the range"},

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/prompt"
+	"github.com/ccmed/ccmed/bench/published"
 	"github.com/ccmed/ccmed/bench/report"
 )
 
@@ -114,6 +116,9 @@ func (a *app) dataStatsCmd() *cobra.Command {
 			if ev, tr := read["evaluate"], read["training"]; ev != nil && tr != nil {
 				shared, total := dialogue.SharedContexts(ev, tr)
 				sections[0].Notes = append(sections[0].Notes, fmt.Sprintf("%d of %d evaluation dialogues have a scenario context that also occurs in training", shared, total))
+				if s, ok := releasedSection(ev, tr); ok {
+					sections = append(sections, s)
+				}
 			}
 			return a.print(sections)
 		},
@@ -121,6 +126,22 @@ func (a *app) dataStatsCmd() *cobra.Command {
 	cmd.Flags().StringVar(&d.split, "split", "", "evaluate or training; both where the folder holds both")
 	cmd.Flags().BoolVar(&d.lenient, "lenient", false, "leave out records that cannot be used")
 	return cmd
+}
+
+// releasedSection puts what the paper says of its data beside the released records.
+// Of other records it says nothing: ok is false.
+func releasedSection(eval, training []dialogue.Dialogue) (s report.Section, ok bool) {
+	if dialogue.Hash(slices.Concat(eval, training)) != published.Records {
+		return s, false
+	}
+	ev, tr := dialogue.Stats(eval), dialogue.Stats(training)
+	t, ok := published.Table(published.Data, map[string]published.Measured{
+		published.Dialogues:  {Value: float64(ev.UsableMediations + tr.UsableMediations)},
+		published.UtilityGap: {Value: tr.StoredPositive.Mean - tr.StoredNegative.Mean},
+	}, published.Options{})
+	t.Title = ""
+	t.Notes = append(t.Notes, "dialogues here: those with a mediation that can be used")
+	return report.Section{Title: "Data beside the published numbers", Tables: []report.Table{t}}, ok
 }
 
 func statsSection(name string, s dialogue.Summary) report.Section {
