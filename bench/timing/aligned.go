@@ -62,14 +62,14 @@ func accuracyFigure(model string, m Metrics, baselines []BaselineResult) report.
 		add(b.Name, b.Accuracy, math.NaN(), math.NaN())
 	}
 	p.Series = []report.Series{s}
-	id, kind := published.TurnAcc, "untuned"
-	if m.Mode == DualHead {
-		id, kind = published.TunedTurnAcc, "tuned"
+	f := report.Figure{Title: "Turn accuracy beside the baselines", Points: p,
+		Description: "Share of dialogues in which the conflict's turn was predicted, by the model first and then by each baseline."}
+	if kind := m.kind(); kind != "" {
+		lo, hi := published.Span(map[string]string{untuned: published.TurnAcc, tuned: published.TunedTurnAcc}[kind])
+		p.References = []report.Reference{{Name: "published, " + kind + ": lowest", Value: lo}, {Name: "published, " + kind + ": highest", Value: hi}}
+		f.Description += " The lines are the lowest and the highest that CC-Mediation reports of " + kind + " models."
 	}
-	lo, hi := published.Span(id)
-	p.References = []report.Reference{{Name: "published, " + kind + ": lowest", Value: lo}, {Name: "published, " + kind + ": highest", Value: hi}}
-	return report.Figure{Title: "Turn accuracy beside the baselines", Points: p,
-		Description: "Share of dialogues in which the conflict's turn was predicted, by the model first and then by each baseline; the lines are the lowest and the highest that CC-Mediation reports of " + kind + " models."}
+	return f
 }
 
 // heatFigure shows which turn was predicted for which gold turn.

@@ -1,12 +1,14 @@
 package timing
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/ccmed/ccmed/bench/report"
@@ -197,5 +199,43 @@ func TestGroupsHaveIntervalsWhereTheyDiffer(t *testing.T) {
 	}
 	if got := groupTables(m)[0].Rows[0][2]; got != report.Text("degenerate") {
 		t.Errorf("a constant answer is shown as %v", got)
+	}
+}
+
+// A number of one model is compared with that model only, which a tuned one is by the
+// name of its base.
+func TestPublishedNumbersOfANamedModel(t *testing.T) {
+	ss := predictions(t, 60, perfect)
+	for i := range ss {
+		ss[i].Data = bytes.Replace(ss[i].Data, []byte(`"mode":"stream"`), []byte(`"mode":"dual-head"`), 1)
+	}
+	m := scored(t, ss)
+	reading := func(names ...string) (out []string) {
+		t.Helper()
+		x, ok := publishedTable(names, m)
+		if !ok {
+			t.Fatal("no published numbers")
+		}
+		for _, r := range x.Rows {
+			out = append(out, r[4].String())
+		}
+		return out
+	}
+	if got := reading("mediator"); !slices.Equal(got, []string{"another model", "another model", "another model"}) {
+		t.Errorf("%q", got)
+	}
+	if f := accuracyFigure("mediator", m, nil); len(f.Points.References) != 2 || f.Points.References[1].Value != 0.981 {
+		t.Errorf("references %+v", f.Points.References)
+	}
+	m.Mode = "given" // made elsewhere: of no kind that numbers are published of
+	if _, ok := publishedTable([]string{"llama3.1:8b"}, m); ok {
+		t.Error("published numbers beside decisions of nobody knows what")
+	}
+	if f := accuracyFigure("file", m, nil); f.Points.References != nil {
+		t.Errorf("references %+v", f.Points.References)
+	}
+	m.Mode = DualHead
+	if got := reading("mediator", "ollama:llama3.1:8b"); !slices.Equal(got, []string{"within the range ± 4.0 %", "another model", "another model"}) {
+		t.Errorf("%q", got)
 	}
 }

@@ -12,8 +12,10 @@ import (
 
 func interval(e stats.Estimate) string { return report.Interval(e.Value, e.Lo, e.Hi, 3) }
 
-// Sections renders metrics and baselines as report sections.
-func Sections(model string, m Metrics, baselines []BaselineResult) []report.Section {
+// Sections renders metrics and baselines as report sections. Published numbers of
+// one model stand beside those of a model that has its name, or one of alsoNamed: a
+// tuned model's base.
+func Sections(model string, m Metrics, baselines []BaselineResult, alsoNamed ...string) []report.Section {
 	main := report.Section{Title: "Timing: " + model + ", " + string(m.Mode), Notes: append([]string(nil), m.Notes...)}
 	acc := report.Table{Title: fmt.Sprintf("Turn accuracy (%d of %d dialogues scored)", m.Scored, m.N),
 		Columns: []report.Column{{Name: "who"}, {Name: "TurnAcc", Align: report.Right}, {Name: "95 % interval", Align: report.Right}, {Name: "fitted on"}}}
@@ -46,7 +48,7 @@ func Sections(model string, m Metrics, baselines []BaselineResult) []report.Sect
 		return []report.Section{main}
 	}
 	main.Tables = append(main.Tables, facts(m))
-	if t, ok := publishedTable(model, m); ok {
+	if t, ok := publishedTable(append(alsoNamed, model), m); ok {
 		main.Tables = append(main.Tables, t)
 	}
 	main.Figures = append(main.Figures, accuracyFigure(model, m, baselines))
@@ -85,16 +87,36 @@ func facts(m Metrics) report.Table {
 	return t
 }
 
+// Kinds of models that numbers are published of.
+const (
+	untuned = "untuned"
+	tuned   = "tuned"
+)
+
+// kind is the kind of model that decided, "" for decisions made elsewhere.
+func (m Metrics) kind() string {
+	switch m.Mode {
+	case DualHead:
+		return tuned
+	case Stream, Pick, CoT:
+		return untuned
+	}
+	return ""
+}
+
 // publishedTable puts the run's numbers beside the published ones of its kind. Of a
 // constant answer only its counts are measured.
-func publishedTable(model string, m Metrics) (report.Table, bool) {
+func publishedTable(names []string, m Metrics) (report.Table, bool) {
 	acc := published.Measured{Value: float64(m.Correct) / float64(m.Scored)}
 	if m.TurnAcc != nil {
 		acc = published.Measured{Value: m.TurnAcc.Value, Lo: m.TurnAcc.Lo, Hi: m.TurnAcc.Hi}
 	}
-	o := published.Options{Models: []string{model}}
-	if m.Mode == DualHead {
+	o := published.Options{Models: names}
+	switch m.kind() {
+	case tuned:
 		return published.Table(published.FineTuning, map[string]published.Measured{published.TunedTurnAcc: acc}, o)
+	case "":
+		return report.Table{}, false
 	}
 	ours := map[string]published.Measured{published.TurnAcc: acc, published.Turn3: {Value: float64(m.Predicted[3]) / float64(m.Scored)}}
 	if m.V != nil {

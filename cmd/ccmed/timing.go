@@ -160,7 +160,13 @@ func (a *app) scoreTiming(ctx context.Context, dir *run.Dir, s scoreFlags) (any,
 	if err != nil {
 		return nil, nil, fmt.Errorf("compute the baselines: %w", err)
 	}
-	sections := timing.Sections(modelNames(dir.Manifest().Identity), m, bs)
+	var base []string
+	if m.Mode == timing.DualHead {
+		if card, err := cardOf(dir.Manifest()); err == nil { // without its package a tuned model's base is not known
+			base = append(base, card.Base.Name)
+		}
+	}
+	sections := timing.Sections(modelNames(dir.Manifest().Identity), m, bs, base...)
 	result := timingFound{Metrics: m, Baselines: bs, evaluated: eval}
 	if m.Mode == timing.DualHead {
 		if result.Thresholds, err = thresholds(dir.Manifest().Identity, samples, timing.ScoreOptions{Seed: uint64(s.seed)}); err != nil {
