@@ -166,7 +166,7 @@ func vacant(path string) error {
 	for _, e := range entries {
 		switch {
 		case e.Name() == ManifestFile:
-			if owner, held := holder(path); held {
+			if owner, held := Holder(path); held {
 				return &LockedError{path, owner}
 			}
 			return fmt.Errorf("%s holds a run already; go on with it (ccmed runs resume %s), or choose another folder with --out", path, path)
@@ -235,32 +235,6 @@ func Open(path string) (*Dir, error) {
 		return nil, err
 	}
 	return &Dir{path: path, manifest: m}, nil
-}
-
-// List returns the manifests of the runs in a folder, in the order of their
-// names. A manifest that cannot be read is listed with the status "unreadable".
-// A folder that is not there holds no runs.
-func List(root string) ([]Manifest, error) {
-	entries, err := os.ReadDir(root)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list runs: %w", err)
-	}
-	var out []Manifest
-	for _, e := range entries {
-		path := filepath.Join(root, e.Name())
-		if _, err := os.Stat(filepath.Join(path, ManifestFile)); err != nil {
-			continue
-		}
-		m, err := readManifest(path)
-		if err != nil {
-			m = Manifest{Path: absolute(path), Status: "unreadable"}
-		}
-		out = append(out, m)
-	}
-	return out, nil
 }
 
 func newSession(command []string, env Environment) Session {
@@ -358,8 +332,8 @@ func (d *Dir) release() error {
 	return nil
 }
 
-// holder tells who holds the lock of a run directory now.
-func holder(path string) (Owner, bool) {
+// Holder tells who holds the lock of a run directory now.
+func Holder(path string) (Owner, bool) {
 	file := filepath.Join(path, lockFile)
 	if _, err := os.Stat(file); err != nil {
 		return Owner{}, false

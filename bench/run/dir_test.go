@@ -212,37 +212,6 @@ func TestOpenFaults(t *testing.T) {
 	}
 }
 
-func TestList(t *testing.T) {
-	root := t.TempDir()
-	for _, n := range []string{"b", "a"} {
-		if err := create(t, filepath.Join(root, n)).Close(StatusDone); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, n := range []string{"no run", "broken"} {
-		if err := os.Mkdir(filepath.Join(root, n), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(root, "broken", ManifestFile), []byte("{"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	ms, err := List(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, m := range ms {
-		got = append(got, filepath.Base(m.Path)+" "+m.Status)
-	}
-	if s := strings.Join(got, ", "); s != "a done, b done, broken unreadable" {
-		t.Errorf("listed %s", s)
-	}
-	if ms, err := List(filepath.Join(root, "nothing here")); err != nil || len(ms) != 0 {
-		t.Errorf("a folder that is not there: %v, %v", ms, err)
-	}
-}
-
 func TestWriteMetrics(t *testing.T) {
 	d := create(t, filepath.Join(t.TempDir(), "run"))
 	if err := d.WriteMetrics(map[string]float64{"auc": 0.5}); err != nil {

@@ -28,7 +28,7 @@ func Verify(path string, o VerifyOptions) error {
 	}
 	m := d.manifest
 	if m.Status == StatusStarted {
-		if owner, held := holder(path); held {
+		if owner, held := Holder(path); held {
 			return &LockedError{path, owner}
 		}
 		return fmt.Errorf("%s was killed before its samples were recorded; go on with: ccmed runs resume %s", path, path)

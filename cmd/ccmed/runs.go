@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,49 +12,15 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/probe"
 )
 
 func (a *app) runsCmd() *cobra.Command {
-	cmd := &cobra.Command{Use: "runs", Short: "List, show, resume, check and merge runs"}
-	var root string
-	ls := &cobra.Command{
-		Use: "ls", Short: "List the runs of a folder", Args: cobra.NoArgs, Example: "  ccmed runs ls --runs runs",
-		RunE: func(*cobra.Command, []string) error {
-			ms, err := run.List(root)
-			if err != nil {
-				return err
-			}
-			t := report.Table{Columns: []report.Column{{Name: "run"}, {Name: "task"}, {Name: "model"}, {Name: "status"}, {Name: "samples", Align: report.Right}, {Name: "started"}}}
-			for _, m := range ms {
-				started := ""
-				if len(m.Sessions) > 0 {
-					started = m.Sessions[0].Start.Format("2006-01-02 15:04")
-				}
-				t.Rows = append(t.Rows, []report.Cell{report.Text(m.Path), report.Text(m.Identity.Task), report.Text(modelNames(m.Identity)), report.Text(m.Status),
-					report.Int(m.Samples), report.Text(started)})
-			}
-			return a.print([]report.Section{{Title: fmt.Sprintf("%d runs in %s", len(ms), root), Tables: []report.Table{t}}})
-		},
-	}
-	ls.Flags().StringVar(&root, "runs", "runs", "folder of runs")
-	cmd.AddCommand(ls, &cobra.Command{
-		Use: "show RUN", Short: "Show what a run was and what it found", Args: cobra.ExactArgs(1), Example: "  ccmed runs show runs/NAME",
-		RunE: func(cmd *cobra.Command, args []string) error { return a.showRun(cmd.Context(), args[0]) },
-	}, &cobra.Command{
+	cmd := &cobra.Command{Use: "runs", Short: "List, show, resume, check, migrate, merge and export runs"}
+	cmd.AddCommand(a.runsListCmd(), a.runsShowCmd(), a.runsVerifyCmd(), a.runsMigrateCmd(), &cobra.Command{
 		Use: "resume RUN", Short: "Finish an interrupted run", Args: cobra.ExactArgs(1), Example: "  ccmed runs resume runs/NAME",
 		RunE: func(cmd *cobra.Command, args []string) error { return a.resume(cmd, args[0]) },
-	}, &cobra.Command{
-		Use: "verify RUN", Short: "Recompute what the manifest says of the samples, and tell what differs", Args: cobra.ExactArgs(1), Example: "  ccmed runs verify runs/NAME",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if err := run.Verify(args[0], run.VerifyOptions{}); err != nil {
-				return err
-			}
-			fmt.Fprintf(a.stdout, "%s: manifest and samples agree\n", args[0])
-			return nil
-		},
 	})
 	var out string
 	merge := &cobra.Command{
@@ -97,48 +62,6 @@ func modelNames(id run.Identity) string {
 		}
 	}
 	return strings.Join(names, ", ")
-}
-
-func (a *app) showRun(ctx context.Context, path string) error {
-	d, err := run.Open(path)
-	if err != nil {
-		return err
-	}
-	m := d.Manifest()
-	if a.json {
-		enc := json.NewEncoder(a.stdout)
-		enc.SetIndent("", "  ")
-		return enc.Encode(m)
-	}
-	if err := a.print([]report.Section{{Title: path, Tables: []report.Table{manifestTable(m)}}}); err != nil {
-		return err
-	}
-	if m.Status == run.StatusDone {
-		return a.scoreRun(ctx, path, scoreFlags{dry: true}, a.print)
-	}
-	a.note("not finished; go on with: ccmed runs resume %s", path)
-	return nil
-}
-
-// manifestTable says what was run.
-func manifestTable(m run.Manifest) report.Table {
-	t := report.Table{Columns: []report.Column{{Name: "fact"}, {Name: "value"}}}
-	row := func(k, v string) { t.Rows = append(t.Rows, []report.Cell{report.Text(k), report.Text(v)}) }
-	row("status", m.Status)
-	row("task", m.Identity.Task)
-	for _, r := range slices.Sorted(maps.Keys(m.Identity.Models)) {
-		x := m.Identity.Models[r]
-		row(r, strings.TrimSpace(fmt.Sprintf("%s %s %s, num_ctx %d", x.Name, x.Quantization, short(x.Digest), m.Identity.NumCtx[r])))
-	}
-	row("data", fmt.Sprintf("%s, %d items", short(m.Identity.DataHash), len(m.Identity.Items)))
-	row("samples", fmt.Sprint(m.Samples))
-	for _, s := range m.Sessions {
-		row("session", fmt.Sprintf("%s on %s: %s", s.Start.Format("2006-01-02 15:04"), s.Environment.Host, s.Status))
-	}
-	if len(m.Sessions) > 0 {
-		row("command", "ccmed "+strings.Join(m.Sessions[0].Command, " "))
-	}
-	return t
 }
 
 // resume runs the command line that started the run again, on its folder.

@@ -1,0 +1,550 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/csv"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/docs/schemas"
+	"github.com/ccmed/ccmed/probe"
+	"github.com/ccmed/ccmed/probe/activation"
+	"github.com/ccmed/ccmed/sft"
+)
+
+func (a *app) runsVerifyCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "verify RUN...",
+		Short: "Recompute what folders say about themselves, and tell what differs",
+		Long: `verify recomputes hashes and metrics, and checks the form of every line against the
+JSON Schemas. It names each fault: the file, the place, what is stored and what it
+comes to.
+
+  run       the identity's hash, items and samples against each other, keys that occur
+            twice, prompts and their hashes, metrics from the samples
+  store     the same, its files, findings of other samples, saved probes
+  training  its form, the export that it trained on, its curve and its result
+  package   the weights' digest, the head's, the proofs
+  export    its files' hashes
+  suite     every folder in it
+
+Exit code 0: all folders agree with themselves. 1: one has a fault, or cannot be read.`,
+		Example: `  ccmed runs verify runs/NAME
+  ccmed runs verify runs/* --json`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var all []verdictOn
+			faulty := 0
+			for _, path := range args {
+				vs, err := a.verifyFolder(cmd.Context(), path)
+				if err != nil {
+					return err
+				}
+				for _, v := range vs {
+					if len(v.Faults) > 0 {
+						faulty++
+					}
+				}
+				all = append(all, vs...)
+			}
+			if a.json {
+				if err := a.encode(all); err != nil {
+					return err
+				}
+			} else {
+				for _, v := range all {
+					v.print(a.stdout)
+				}
+			}
+			if faulty > 0 {
+				return fmt.Errorf("%d of %d folders do not agree with what they say about themselves", faulty, len(all))
+			}
+			return nil
+		},
+	}
+}
+
+// verdictOn is what verification found in a folder.
+type verdictOn struct {
+	Path   string   `json:"path"`
+	Kind   string   `json:"kind"`
+	Faults []string `json:"faults"`
+	Notes  []string `json:"notes,omitempty"` // what could not be checked
+
+	agrees string // what was checked, for people
+}
+
+func (v *verdictOn) fault(format string, a ...any) {
+	v.Faults = append(v.Faults, fmt.Sprintf(format, a...))
+}
+
+// take adds the sentences of a joined error, one fault each.
+func (v *verdictOn) take(err error) {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		for _, e := range joined.Unwrap() {
+			v.take(e)
+		}
+		return
+	}
+	if err != nil {
+		v.Faults = append(v.Faults, err.Error())
+	}
+}
+
+// mostFaults is how many faults of a folder are printed; JSON has all.
+const mostFaults = 30
+
+func (v *verdictOn) print(w io.Writer) {
+	if len(v.Faults) == 0 {
+		fmt.Fprintf(w, "%s: %s agree\n", v.Path, v.agrees)
+	} else {
+		fmt.Fprintf(w, "%s: %d faults\n", v.Path, len(v.Faults))
+		for _, f := range v.Faults[:min(len(v.Faults), mostFaults)] {
+			fmt.Fprintf(w, "  %s\n", f)
+		}
+		if n := len(v.Faults) - mostFaults; n > 0 {
+			fmt.Fprintf(w, "  and %d more; --json lists all\n", n)
+		}
+	}
+	for _, n := range v.Notes {
+		fmt.Fprintf(w, "  not checked: %s\n", n)
+	}
+}
+
+// verifyFolder checks a folder, of a suite also those in it.
+func (a *app) verifyFolder(ctx context.Context, path string) ([]verdictOn, error) {
+	v := verdictOn{Path: path, Kind: kindOf(path), Faults: []string{}}
+	var err error
+	switch v.Kind {
+	case kindRun:
+		err = a.verifyRun(ctx, path, &v)
+	case kindTraining:
+		v.agrees = "description, curve and result"
+		v.training()
+	case kindPackage:
+		v.agrees = "card, weights, head and proofs"
+		err = v.pack()
+	case kindExport:
+		v.agrees = "description and files"
+		v.form("export", sft.ExportFile)
+		_, e := sft.ReadExport(path)
+		v.take(e)
+	case kindSuite:
+		return a.verifySuite(ctx, path)
+	default:
+		return nil, fmt.Errorf("%s is no folder that ccmed made; ccmed runs ls lists those that are", path)
+	}
+	return []verdictOn{v}, err
+}
+
+func (a *app) verifySuite(ctx context.Context, path string) ([]verdictOn, error) {
+	v := verdictOn{Path: path, Kind: kindSuite, Faults: []string{}, agrees: "steps and marks"}
+	r, err := readSuiteRecord(path)
+	v.take(err)
+	all := []verdictOn{v}
+	for _, s := range r.Steps {
+		dir := filepath.Join(path, s.Name)
+		if kindOf(dir) == "" {
+			continue // not begun, or it makes no folder
+		}
+		vs, err := a.verifyFolder(ctx, dir)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, vs...)
+	}
+	return all, nil
+}
+
+// form checks a file of the folder against a schema.
+func (v *verdictOn) form(schema, file string) {
+	text, err := os.ReadFile(filepath.Join(v.Path, file))
+	if errors.Is(err, fs.ErrNotExist) {
+		v.fault("%s is missing", filepath.Join(v.Path, file))
+		return
+	}
+	if err == nil {
+		err = schemas.Validate(schema, text)
+	}
+	if err != nil {
+		v.fault("%s: %v", filepath.Join(v.Path, file), err)
+	}
+}
+
+func (a *app) verifyRun(ctx context.Context, path string, v *verdictOn) error {
+	v.agrees = "manifest, samples and metrics"
+	d, err := run.Open(path)
+	if err != nil {
+		v.take(err)
+		return nil
+	}
+	task := d.Manifest().Identity.Task
+	err = run.Verify(path, run.VerifyOptions{Form: func(file string, text []byte) error {
+		return schemas.Validate(map[string]string{run.ManifestFile: "manifest", run.SamplesFile: task + "-sample", run.PromptsFile: "prompt", run.ErrorsFile: "failure"}[file], text)
+	}})
+	v.take(err)
+	if d.Manifest().Identity.Task == "extract" {
+		v.Kind = kindStore
+		v.store(d)
+	}
+	if len(v.Faults) > 0 {
+		v.Notes = append(v.Notes, "metrics: they cannot be trusted before the faults are mended")
+		return nil
+	}
+	return a.verifyMetrics(ctx, d, v)
+}
+
+// verifyMetrics scores a run again and compares with what it keeps.
+func (a *app) verifyMetrics(ctx context.Context, d *run.Dir, v *verdictOn) error {
+	file := filepath.Join(d.Path(), run.MetricsFile)
+	stored, err := d.Metrics()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		v.Notes = append(v.Notes, "metrics: the run was not scored; ccmed score "+d.Path())
+		return nil
+	case err != nil:
+		v.take(err)
+		return nil
+	}
+	older := stored.Schema < run.MetricsSchema
+	if older {
+		v.Notes = append(v.Notes, fmt.Sprintf("what metrics have since schema %d: ccmed runs migrate %s adds it", stored.Schema, d.Path()))
+	} else {
+		v.form(d.Manifest().Identity.Task+"-metrics", run.MetricsFile)
+	}
+	quiet := *a
+	quiet.quiet = true
+	found, _, err := quiet.found(ctx, d, scoreFlags{seed: stored.Seed, dry: true})
+	if err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		v.fault("the metrics of %s cannot be computed again: %v", d.Path(), err)
+		return nil
+	}
+	usage, err := totals(d)
+	if err != nil {
+		return err
+	}
+	hash, err := d.SamplesHash()
+	if err != nil {
+		return err
+	}
+	again, err := json.Marshal(map[string]any{"schema": stored.Schema, "task": d.Manifest().Identity.Task, "samples_sha256": hash, "seed": stored.Seed, "usage": usage, "metrics": found})
+	if err != nil {
+		return fmt.Errorf("encode the metrics of %s: %w", d.Path(), err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read the metrics: %w", err)
+	}
+	var x, y any
+	if err := errors.Join(json.Unmarshal(text, &x), json.Unmarshal(again, &y)); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if t, ok := found.(timingFound); ok && len(t.Baselines) == 0 && forget(x, "metrics", "baselines") {
+		forget(y, "metrics", "baselines")
+		v.Notes = append(v.Notes, "metrics.baselines: the records of this run cannot be read again")
+	}
+	if older {
+		keepCommon(x, y)
+	}
+	for _, f := range differentValues("", x, y) {
+		v.fault("%s: %s", file, f)
+	}
+	return nil
+}
+
+// keepCommon takes out of a decoded value what the stored one, of an older form, does
+// not have.
+func keepCommon(stored, again any) {
+	switch x := stored.(type) {
+	case map[string]any:
+		y, _ := again.(map[string]any)
+		for name, v := range y {
+			if s, ok := x[name]; ok {
+				keepCommon(s, v)
+			} else {
+				delete(y, name)
+			}
+		}
+	case []any:
+		y, _ := again.([]any)
+		for i := range min(len(x), len(y)) {
+			keepCommon(x[i], y[i])
+		}
+	}
+}
+
+// forget takes a value out of a decoded record, and says whether it held anything.
+func forget(v any, names ...string) bool {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return false
+	}
+	if len(names) > 1 {
+		return forget(m[names[0]], names[1:]...)
+	}
+	held := m[names[0]]
+	delete(m, names[0])
+	return held != nil
+}
+
+// differentValues lists where two decoded JSON values differ, with both values.
+// Numbers may differ by rounding, which is not the same on all machines.
+func differentValues(at string, stored, again any) []string {
+	join := func(name string) string {
+		if at == "" {
+			return name
+		}
+		return at + "." + name
+	}
+	switch x := stored.(type) {
+	case map[string]any:
+		y, ok := again.(map[string]any)
+		if !ok {
+			break
+		}
+		names := maps.Clone(x)
+		maps.Copy(names, y)
+		var out []string
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			a, inX := x[name]
+			b, inY := y[name]
+			switch {
+			case !inX:
+				out = append(out, fmt.Sprintf("%s is missing and comes to %s", join(name), briefValue(b)))
+			case !inY:
+				out = append(out, fmt.Sprintf("%s is stored as %s and comes to nothing", join(name), briefValue(a)))
+			default:
+				out = append(out, differentValues(join(name), a, b)...)
+			}
+		}
+		return out
+	case []any:
+		y, ok := again.([]any)
+		if !ok || len(x) != len(y) {
+			break
+		}
+		var out []string
+		for i := range x {
+			out = append(out, differentValues(join(strconv.Itoa(i)), x[i], y[i])...)
+		}
+		return out
+	case float64:
+		const rounding = 1e-9
+		if y, ok := again.(float64); ok && math.Abs(x-y) <= rounding*max(1, math.Abs(x), math.Abs(y)) {
+			return nil
+		}
+	}
+	if reflect.DeepEqual(stored, again) {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s is stored as %s and comes to %s", at, briefValue(stored), briefValue(again))}
+}
+
+// briefValue writes a JSON value so that it fits a sentence.
+func briefValue(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	if r := []rune(string(b)); len(r) > 60 {
+		return string(r[:59]) + "…"
+	}
+	return string(b)
+}
+
+// store checks what lies beside the samples of a store of hidden states.
+func (v *verdictOn) store(d *run.Dir) {
+	file, schema := findingsFile(d), "findings"
+	if probe.HoldsTurns(d) {
+		schema = "turns"
+	}
+	if exists(file) {
+		if _, err := readFindings(d); err != nil {
+			v.take(err)
+		} else {
+			v.form(schema, filepath.Base(file))
+		}
+	}
+	cards, err := filepath.Glob(filepath.Join(d.Path(), "probes", "*.safetensors"))
+	v.take(err)
+	for _, p := range cards {
+		if _, err := activation.LoadProbe(p, nil); err != nil {
+			v.take(err)
+		}
+	}
+}
+
+// training checks a training run: its form, and what it says against its own files
+// and against the export, where that is still there.
+func (v *verdictOn) training() {
+	v.form("train", sft.ManifestFile)
+	m, err := sft.ReadTraining(v.Path)
+	if err != nil {
+		v.take(err)
+		return
+	}
+	file := filepath.Join(v.Path, sft.ManifestFile)
+	if m.Export != nil {
+		if got := m.Export.Digest(); got != m.ExportDigest {
+			v.fault("%s: export_digest is stored as %s and comes to %s", file, m.ExportDigest, got)
+		}
+		switch x, err := sft.ReadExport(m.Config.Data); {
+		case errors.Is(err, fs.ErrNotExist), err != nil && !exists(m.Config.Data):
+			v.Notes = append(v.Notes, "the export in "+m.Config.Data+": it is not there")
+		case err != nil:
+			v.take(err)
+		case x.Digest() != m.ExportDigest:
+			v.fault("%s: it trained on the export %s, and %s holds %s", file, m.ExportDigest, m.Config.Data, x.Digest())
+		}
+	}
+	v.config(m)
+	v.curve(m)
+	if m.Result != nil {
+		for _, name := range []string{sft.HeadFile} {
+			if !exists(filepath.Join(v.Path, sft.FinalDir, name)) {
+				v.fault("%s is missing", filepath.Join(v.Path, sft.FinalDir, name))
+			}
+		}
+	}
+}
+
+// config compares the settings with what the trainer was told.
+func (v *verdictOn) config(m *sft.Manifest) {
+	var told, kept map[string]any
+	path := filepath.Join(v.Path, sft.ConfigFile)
+	if err := readJSON(path, &told); err != nil {
+		v.take(err)
+		return
+	}
+	b, err := json.Marshal(m.Config)
+	if err == nil {
+		err = json.Unmarshal(b, &kept)
+	}
+	v.take(err)
+	for _, name := range []string{"out", "resume"} { // a folder may move, and a session go on
+		delete(told, name)
+		delete(kept, name)
+	}
+	for _, f := range differentValues("config", kept, told) {
+		v.fault("%s: %s in %s", filepath.Join(v.Path, sft.ManifestFile), f, sft.ConfigFile)
+	}
+}
+
+// curve compares the result and the curve with what the trainer told.
+func (v *verdictOn) curve(m *sft.Manifest) {
+	points, err := sft.ReadCurve(v.Path)
+	if err != nil {
+		v.take(err)
+		return
+	}
+	if m.Result != nil {
+		last := 0
+		var valid *sft.Event
+		for _, p := range points {
+			last = max(last, p.Step)
+			if p.Valid != nil {
+				valid = p.Valid
+			}
+		}
+		if m.Result.Steps != last {
+			v.fault("%s: result.steps is stored as %d, and %s ends at step %d", filepath.Join(v.Path, sft.ManifestFile), m.Result.Steps, sft.EventsFile, last)
+		}
+		if r := m.Result.Validation; r != nil && valid != nil && (r.TurnAcc != valid.TurnAcc || r.LM != valid.LM || r.BCE != valid.BCE || r.N != valid.N) {
+			v.fault("%s: result.validation is stored as TurnAcc %g, LM %g, BCE %g of %d, and %s says %g, %g, %g of %d", filepath.Join(v.Path, sft.ManifestFile),
+				r.TurnAcc, r.LM, r.BCE, r.N, sft.EventsFile, valid.TurnAcc, valid.LM, valid.BCE, valid.N)
+		}
+	}
+	path := filepath.Join(v.Path, sft.LossFile)
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return // it is written when a session ends
+	}
+	if err != nil {
+		v.take(fmt.Errorf("read the loss curve: %w", err))
+		return
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		v.fault("%s: %v", path, err)
+		return
+	}
+	if len(rows)-1 != len(points) {
+		v.fault("%s has %d steps and %s %d", path, len(rows)-1, sft.EventsFile, len(points))
+		return
+	}
+	for i, p := range points {
+		step, loss := rows[i+1][0], rows[i+1][1]
+		want := ""
+		if p.Train != nil {
+			want = strconv.FormatFloat(p.Train.Loss, 'g', -1, 64)
+		}
+		if step != strconv.Itoa(p.Step) || loss != want {
+			v.fault("%s:%d: step %s with loss %s, and %s says step %d with loss %s", path, i+2, step, loss, sft.EventsFile, p.Step, want)
+		}
+	}
+}
+
+// pack checks a package of a tuned model.
+func (v *verdictOn) pack() error {
+	v.form("card", sft.CardFile)
+	c, err := sft.ReadCard(v.Path)
+	if err != nil {
+		v.take(err)
+		return nil
+	}
+	file := filepath.Join(v.Path, sft.CardFile)
+	sum, err := fileDigest(filepath.Join(v.Path, sft.ModelFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		v.Notes = append(v.Notes, "the weights: "+sft.ModelFile+" is not there; Ollama has them by their digest")
+	case err != nil:
+		return err
+	case sum != c.Digest:
+		v.fault("%s: digest is stored as %s, and %s comes to %s", file, c.Digest, sft.ModelFile, sum)
+	}
+	h, err := sft.ReadHead(filepath.Join(v.Path, sft.HeadFile))
+	switch {
+	case err != nil:
+		v.take(err)
+	case h.Model != c.Digest:
+		v.fault("%s belongs to the model %s and %s describes %s", filepath.Join(v.Path, sft.HeadFile), h.Model, sft.CardFile, c.Digest)
+	case len(h.Weight) != c.Width:
+		v.fault("%s: width is stored as %d, and the head reads %d values", file, c.Width, len(h.Weight))
+	}
+	v.take(sft.Failed(c.Proofs))
+	return nil
+}
+
+// fileDigest is the SHA-256 of a file, "sha256:…".
+func fileDigest(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("hash %s: %w", path, err)
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", fmt.Errorf("hash %s: %w", path, err)
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
+}
