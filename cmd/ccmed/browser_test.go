@@ -199,7 +199,7 @@ const (
 // TestBrowserManyDialogues opens a report of 1,500 dialogues and uses it by keyboard.
 func TestBrowserManyDialogues(t *testing.T) {
 	// Bars for two slow cores, one of them busy; a workstation is several times as fast.
-	const loadBar, keyBar, tabBar = 5 * time.Second, 250 * time.Millisecond, 2 * time.Second
+	const loadBar, firstBar, keyBar, tabBar = 5 * time.Second, time.Second, 250 * time.Millisecond, 2 * time.Second
 	c := newChromium(t)
 	data, ds := scriptedRecords(t, 1500)
 	path := filepath.Join(t.TempDir(), "many")
@@ -228,20 +228,23 @@ func TestBrowserManyDialogues(t *testing.T) {
 	}
 	milliseconds := func(v float64) time.Duration { return time.Duration(v * float64(time.Millisecond)) }
 	load := milliseconds(eval[float64](c, "performance.getEntriesByType('navigation')[0].loadEventEnd"))
-	// Twice, because the first search makes the texts ready.
-	const keystroke = `(async () => {
-		const field = document.querySelector('.controls input[type=search]'), start = performance.now();
-		field.value = %q;
-		field.dispatchEvent(new Event('input'));
-		await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
-		return performance.now() - start;
-	})()`
-	first := milliseconds(eval[float64](c, fmt.Sprintf(keystroke, "s")))
-	next := milliseconds(eval[float64](c, fmt.Sprintf(keystroke, "se")))
-	all := milliseconds(eval[float64](c, fmt.Sprintf(keystroke, "")))
-	t.Logf("1,500 dialogues, %.1f MB: loaded in %v; a keystroke takes %v, then %v, showing all again %v", float64(html.Len())/1e6, load.Round(time.Millisecond), first.Round(time.Millisecond), next.Round(time.Millisecond), all.Round(time.Millisecond))
-	if load > loadBar || max(first, next, all) > keyBar {
-		t.Errorf("loading took %v (bar %v), keystrokes %v, %v and %v (bar %v)", load, loadBar, first, next, all, keyBar)
+	// The first search makes the texts ready that have not been made so already.
+	keystroke := func(typed string) time.Duration {
+		return milliseconds(eval[float64](c, fmt.Sprintf(`(async () => {
+			const field = document.querySelector(%q), start = performance.now();
+			field.value = %q;
+			field.dispatchEvent(new Event('input'));
+			await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+			return performance.now() - start;
+		})()`, searchField, typed)))
+	}
+	first, next := keystroke("s"), time.Hour
+	for range 3 {
+		next = min(next, max(keystroke("se"), keystroke(""))) // the least: other programs run too
+	}
+	t.Logf("1,500 dialogues, %.1f MB: loaded in %v; the first keystroke takes %v, later ones %v", float64(html.Len())/1e6, load.Round(time.Millisecond), first.Round(time.Millisecond), next.Round(time.Millisecond))
+	if load > loadBar || first > firstBar || next > keyBar {
+		t.Errorf("loading took %v (bar %v), the first keystroke %v (bar %v), later ones %v (bar %v)", load, loadBar, first, firstBar, next, keyBar)
 	}
 
 	// Rows that the browser lays out late (content-visibility) once made this take 16 s.
