@@ -23,6 +23,26 @@ import (
 // smallSample is the number of items below which a report warns.
 const smallSample = 100
 
+// caution is what a reader must know of a run.
+type caution struct{ run, text string }
+
+// told lists cautions as sentences. One that several runs have is told once, with the
+// names of all of them, where the first of them has it.
+func told(cs []caution) []string {
+	runs := map[string][]string{}
+	var order []string
+	for _, c := range cs {
+		if runs[c.text] == nil {
+			order = append(order, c.text)
+		}
+		runs[c.text] = append(runs[c.text], c.run)
+	}
+	for i, text := range order {
+		order[i] = strings.Join(runs[text], ", ") + ": " + text
+	}
+	return order
+}
+
 // scoredRun is a run with what scoring it gave: timingFound, mediation.Metrics or
 // *probe.Findings.
 type scoredRun struct {
@@ -279,7 +299,7 @@ func trainingCautions(m *sft.Manifest) []string {
 
 // seedCautions name the runs whose continuations were drawn once: with runs of the
 // same models, conditions and dialogues under another seed there is no caution.
-func seedCautions(runs []scoredRun) []string {
+func seedCautions(runs []scoredRun) []caution {
 	seeds := map[string]map[int64]bool{}
 	key := func(r scoredRun) string {
 		id := r.manifest.Identity
@@ -297,10 +317,10 @@ func seedCautions(runs []scoredRun) []string {
 			seeds[key(r)][r.manifest.Identity.Seed] = true
 		}
 	}
-	var out []string
+	var out []caution
 	for _, r := range runs {
 		if sampled(r) && len(seeds[key(r)]) == 1 {
-			out = append(out, fmt.Sprintf("%s: one seed (%d) only: the intervals hold what differs between dialogues, not between draws of their continuations", r.name, r.manifest.Identity.Seed))
+			out = append(out, caution{r.name, fmt.Sprintf("one seed (%d) only: the intervals hold what differs between dialogues, not between draws of their continuations", r.manifest.Identity.Seed)})
 		}
 	}
 	return out

@@ -167,15 +167,21 @@ func TestSeedCautions(t *testing.T) {
 	} {
 		var got []string
 		for _, w := range seedCautions(c.runs) {
-			name, text, _ := strings.Cut(w, ": ")
-			if !strings.Contains(text, "one seed") {
+			if !strings.Contains(w.text, "one seed") {
 				t.Errorf("%s: %q", c.fact, w)
 			}
-			got = append(got, name)
+			got = append(got, w.run)
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.fact, got, c.want)
 		}
+	}
+}
+
+func TestACautionOfSeveralRunsIsToldOnce(t *testing.T) {
+	got := told([]caution{{"a", "few"}, {"a", "unfinished"}, {"b", "few"}, {"c", "leaks"}})
+	if want := []string{"a, b: few", "a: unfinished", "c: leaks"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

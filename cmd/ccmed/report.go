@@ -121,7 +121,7 @@ func vacantFile(path string, force bool) error {
 
 // reported collects what a report says beside the sections of its runs.
 type reported struct {
-	warnings []string
+	warnings []caution
 	browser  report.Browser
 	notes    []string // about the browser
 	scored   []scoredRun
@@ -164,10 +164,11 @@ func (a *app) reportSections(ctx context.Context, paths []string, seed int64) ([
 	}
 	each = slices.Concat(compared, paired, each)
 	r.warnings = append(r.warnings, seedCautions(r.scored)...)
-	if len(r.warnings) == 0 {
-		r.warnings = []string{"nothing here speaks against citing these numbers with their intervals, n and baselines"}
+	warnings := told(r.warnings)
+	if len(warnings) == 0 {
+		warnings = []string{"nothing here speaks against citing these numbers with their intervals, n and baselines"}
 	}
-	all := append([]report.Section{{Title: "Read this before you cite", Notes: r.warnings}}, each...)
+	all := append([]report.Section{{Title: "Read this before you cite", Notes: warnings}}, each...)
 	if len(r.browser.Items) > 0 {
 		all = append(all, report.Section{Title: "Every dialogue", Notes: r.notes, Browser: &r.browser})
 	}
@@ -189,7 +190,7 @@ func (r *reported) training(ctx context.Context, name, path string) ([]report.Se
 		return nil, err
 	}
 	for _, w := range trainingCautions(m) {
-		r.warnings = append(r.warnings, name+": "+w)
+		r.warnings = append(r.warnings, caution{name, w})
 	}
 	return append([]report.Section{head}, sections...), nil
 }
@@ -230,7 +231,7 @@ func (a *app) reportRun(ctx context.Context, r *reported, name, path string, see
 	}
 	r.scored = append(r.scored, scored)
 	for _, w := range append(warnings, scored.cautions()...) {
-		r.warnings = append(r.warnings, name+": "+w)
+		r.warnings = append(r.warnings, caution{name, w})
 	}
 	b, notes, err := a.browse(ctx, name, dir, found)
 	if err != nil {
