@@ -100,7 +100,7 @@ Start with: ccmed doctor`,
 		Version:       version(),
 	}
 	root.SetVersionTemplate("ccmed {{.Version}}\n")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{plainFlagError(err)} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{unknownFlag(cmd, plainFlagError(err))} })
 	f := root.PersistentFlags()
 	f.BoolVar(&a.quiet, "quiet", false, "no progress on standard error")
 	f.BoolVar(&a.noColor, "no-color", false, "no colour, even on a terminal")
@@ -108,12 +108,11 @@ Start with: ccmed doctor`,
 	f.StringVar(&a.configFile, "config", "", "settings file (default ccmed.yaml in the working folder, when there)")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.configure(cmd) }
 	root.AddCommand(a.doctorCmd(), a.engineCmd(), a.dataCmd(), a.timingCmd(), a.mediateCmd(), a.scoreCmd(),
-		a.metricsCmd(), a.suiteCmd(), a.probeCmd(), a.sftCmd(), a.runsCmd(), a.compareCmd(), a.reportCmd(), a.engineCheckCmd())
-	root.AddCommand(topic("exit-codes", "What the exit codes mean", exitCodesHelp),
-		topic("environment", "Environment variables and ccmed.yaml", environmentHelp),
-		topic("methods", "What is measured, with formulas", methodsHelp))
+		a.metricsCmd(), a.suiteCmd(), a.probeCmd(), a.sftCmd(), a.runsCmd(), a.compareCmd(), a.reportCmd(), a.docsCmd(), a.engineCheckCmd())
+	root.AddCommand(topics()...)
 	root.InitDefaultHelpCmd()
 	wrapArgs(root)
+	a.complete(root)
 	return root
 }
 
@@ -148,7 +147,7 @@ func wrapArgs(cmd *cobra.Command) {
 	if cmd.HasSubCommands() && cmd.RunE == nil {
 		cmd.RunE = func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("unknown command %q for %q", args[0], c.CommandPath())
+				return unknownCommand(c, args[0])
 			}
 			return c.Help()
 		}
@@ -162,13 +161,16 @@ func wrapArgs(cmd *cobra.Command) {
 func help(cmd *cobra.Command, args []string) error {
 	about, rest, err := cmd.Root().Find(args)
 	if err != nil || len(rest) > 0 {
-		return usagef("unknown help topic %q", strings.Join(args, " "))
+		var known []string
+		walk(cmd.Root(), func(c *cobra.Command) {
+			if _, name, ok := strings.Cut(c.CommandPath(), " "); ok && !c.Hidden {
+				known = append(known, name)
+			}
+		})
+		topic := strings.Join(args, " ")
+		return usagef("unknown help topic %q%s", topic, didYouMean("", topic, known))
 	}
 	return about.Help()
-}
-
-func topic(name, short, long string) *cobra.Command {
-	return &cobra.Command{Use: name, Short: short, Long: long}
 }
 
 // print renders sections to standard output in the asked format.

@@ -13,121 +13,248 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-const environmentHelp = `Settings, strongest first:
+// environmentName is the variable that sets a flag.
+func environmentName(flag string) string {
+	return "CCMED_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
 
-  1. flags on the command line
-  2. environment: CCMED_ and the flag's name in capitals with underscores
-     (CCMED_NUM_CTX=4096 for --num-ctx 4096); lists are separated by commas
-  3. ccmed.yaml in the working folder, or the file named by --config: one
-     "flag: value" a line, with a section for a command's own flags
-
-       model: gemma2:9b
-       num-ctx: 4096
-       timing:
-         mode: pick
-
-Other variables:
-
-  OLLAMA_HOST      the Ollama server when neither --host nor CCMED_HOST is given
-  OPENAI_API_KEY   sent to --backend openai servers that want one
-  CCMED_CACHE      folder of the engine, models and cached responses
-                   (default: ccmed in the user's cache folder)
-  YZMA_LIB         folder of your own llama.cpp build, instead of the installed one
-  CCMED_LLAMA_LOG  1 prints llama.cpp's own log on standard error
-  NO_COLOR         any value: no colour`
+// configurable says whether settings may set a flag. CCMED_CACHE is the folder of
+// caches, and not the flag of that name.
+func configurable(f *pflag.Flag) bool {
+	return f.Name != "help" && f.Name != "version" && f.Name != "config" && !f.Hidden
+}
 
 // configure fills flags that were not given from the environment and from
 // ccmed.yaml, and writes them into the command line that a run remembers: it must
-// resume the same elsewhere.
+// resume the same elsewhere. Commands that only help read no settings.
 func (a *app) configure(cmd *cobra.Command) error {
-	fromFile, file, err := a.readConfig(cmd)
+	if !takesSettings(cmd) {
+		return nil
+	}
+	fromFile, err := a.readConfig(cmd)
 	if err != nil {
 		return err
 	}
 	var failed error
+	set := func(f *pflag.Flag, from string, values ...string) {
+		for _, v := range values {
+			if err := cmd.Flags().Set(f.Name, v); err != nil && failed == nil {
+				failed = usagef("%s: %w", from, plainFlagError(err))
+			}
+			a.args = append(slices.Clip(a.args), "--"+f.Name+"="+v)
+		}
+	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Changed || failed != nil || f.Name == "help" || f.Name == "config" {
+		if f.Changed || failed != nil || !configurable(f) {
 			return
 		}
-		name := "CCMED_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		name := environmentName(f.Name)
 		if v := a.getenv(name); v != "" && name != "CCMED_CACHE" {
-			if err := cmd.Flags().Set(f.Name, v); err != nil {
-				failed = usagef("environment variable %s: %w", name, err)
-			}
-			a.args = append(slices.Clip(a.args), "--"+f.Name+"="+v)
-			return
-		}
-		if v, ok := fromFile[f.Name]; ok {
-			if err := cmd.Flags().Set(f.Name, v); err != nil {
-				failed = usagef("%s: %s: %w", file, f.Name, err)
-			}
-			a.args = append(slices.Clip(a.args), "--"+f.Name+"="+v)
+			set(f, "environment variable "+name, v)
+		} else if v, ok := fromFile[f.Name]; ok {
+			set(f, fmt.Sprintf("%s: %s", v.where, f.Name), v.values...)
 		}
 	})
 	return failed
 }
 
-func (a *app) readConfig(cmd *cobra.Command) (map[string]string, string, error) {
+// takesSettings is false for help, completion and documentation.
+func takesSettings(cmd *cobra.Command) bool {
+	for c := cmd; c != nil; c = c.Parent() {
+		switch c.Name() {
+		case "help", "completion", "docs", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd:
+			return false
+		}
+	}
+	return true
+}
+
+// setting is what a settings file says of one flag.
+type setting struct {
+	values []string // more than one for a list
+	where  string   // "FILE:LINE"
+}
+
+// settingsFile reads one settings file.
+type settingsFile struct {
+	file  string
+	found map[string]setting // by flag; those of inner sections replace those of outer ones
+}
+
+func (a *app) readConfig(cmd *cobra.Command) (map[string]setting, error) {
 	file := a.configFile
 	if file == "" {
 		file = "ccmed.yaml"
 	}
 	b, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) && a.configFile == "" {
-		return nil, file, nil
+		return nil, nil
 	}
 	if err != nil {
-		return nil, file, fmt.Errorf("read settings: %w", err)
+		return nil, fmt.Errorf("read settings: %w", err)
 	}
-	var raw map[string]any
-	if err := yaml.Unmarshal(b, &raw); err != nil {
-		return nil, file, usagef("settings file %s: %w", file, err)
+	var tree yaml.Node
+	if err := yaml.Unmarshal(b, &tree); err != nil {
+		return nil, usagef("settings file %s: %w", file, err)
 	}
-	known := map[string]bool{}
-	var learn func(c *cobra.Command)
-	learn = func(c *cobra.Command) {
-		known[c.Name()] = true
-		c.Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
-		c.PersistentFlags().VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
-		for _, s := range c.Commands() {
-			learn(s)
-		}
+	if len(tree.Content) == 0 {
+		return nil, nil // nothing but comments
 	}
-	learn(cmd.Root())
-	out := map[string]string{}
-	own := map[string]string{}
-	for k, v := range raw {
-		if !known[k] {
-			return nil, file, usagef("settings file %s: %q is neither a flag nor a command", file, k)
-		}
-		section, isSection := v.(map[string]any)
-		if !isSection {
-			out[k] = flagText(v)
-			continue
-		}
-		for n, sv := range section {
-			if !known[n] {
-				return nil, file, usagef("settings file %s: %s: %q is not a flag", file, k, n)
-			}
-			if k == cmd.Name() {
-				own[n] = flagText(sv)
-			}
-		}
-	}
-	for n, v := range own {
-		out[n] = v
-	}
-	return out, file, nil
+	s := settingsFile{file, map[string]setting{}}
+	return s.found, s.section(cmd.Root(), cmd, tree.Content[0], "")
 }
 
-// flagText writes a YAML value the way a flag is written on the command line.
-func flagText(v any) string {
-	if list, ok := v.([]any); ok {
-		parts := make([]string, len(list))
-		for i, e := range list {
-			parts[i] = fmt.Sprint(e)
-		}
-		return strings.Join(parts, ",")
+// section reads the settings of a command and of those below it. They count for
+// running when it is that command or one below it.
+func (s *settingsFile) section(of, running *cobra.Command, n *yaml.Node, name string) error {
+	n = resolved(n)
+	if n.Kind != yaml.MappingNode {
+		return s.wrong(n, "%s", "this is no list of \"flag: value\" lines")
 	}
-	return fmt.Sprint(v)
+	counts := of == running || isBelow(running, of)
+	flags := flagsBelow(of)
+	seen := map[string]bool{}
+	var inner []func() error
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], resolved(n.Content[i+1])
+		if seen[key.Value] {
+			return s.wrong(key, "%s%q is there twice", name, key.Value)
+		}
+		seen[key.Value] = true
+		if c := subcommand(of, key.Value); c != nil && (value.Kind == yaml.MappingNode || flags[key.Value] == nil) {
+			inner = append(inner, func() error { return s.section(c, running, value, name+key.Value+": ") })
+			continue
+		}
+		f := flags[key.Value]
+		if f == nil {
+			return s.unknown(key, of, flags, name)
+		}
+		values, err := s.values(f, value, name)
+		if err != nil {
+			return err
+		}
+		if counts {
+			s.found[key.Value] = setting{values, fmt.Sprintf("settings file %s:%d", s.file, key.Line)}
+		}
+	}
+	for _, read := range inner { // after the flags: what is nearer to the command wins
+		if err := read(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *settingsFile) wrong(n *yaml.Node, format string, args ...any) error {
+	return usagef("settings file %s:%d: %s", s.file, n.Line, fmt.Sprintf(format, args...))
+}
+
+// unknown says what the key may have been meant to be.
+func (s *settingsFile) unknown(key *yaml.Node, of *cobra.Command, flags map[string]*pflag.Flag, section string) error {
+	if c := commandNamed(of.Root(), key.Value); c != nil && of.HasSubCommands() {
+		path := strings.Fields(c.CommandPath())[1:]
+		return s.wrong(key, "%s%q is a section of %s: write it below %q", section, key.Value, path[0], path[0])
+	}
+	names := make([]string, 0, len(flags))
+	for n := range flags {
+		names = append(names, n)
+	}
+	for _, c := range of.Commands() {
+		if c.IsAvailableCommand() && takesSettings(c) {
+			names = append(names, c.Name())
+		}
+	}
+	what := "neither a flag nor a command"
+	if !of.HasSubCommands() {
+		what = "not a flag of " + of.CommandPath()
+	}
+	return s.wrong(key, "%s%q is %s%s", section, key.Value, what, didYouMean("", key.Value, names))
+}
+
+// values writes a YAML value the way a flag is written on the command line.
+func (s *settingsFile) values(f *pflag.Flag, n *yaml.Node, section string) ([]string, error) {
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Tag != "!!null":
+		return []string{n.Value}, nil
+	case n.Kind == yaml.SequenceNode && isList(f):
+		out := make([]string, len(n.Content))
+		for i, e := range n.Content {
+			if e = resolved(e); e.Kind != yaml.ScalarNode || e.Tag == "!!null" {
+				return nil, s.wrong(e, "%s%s: an entry of the list is no single value", section, f.Name)
+			}
+			out[i] = e.Value
+		}
+		return out, nil
+	case n.Kind == yaml.SequenceNode:
+		return nil, s.wrong(n, "%s%s: it takes one value and no list", section, f.Name)
+	case n.Kind == yaml.MappingNode:
+		return nil, s.wrong(n, "%s%s: it takes a value and no section", section, f.Name)
+	}
+	return nil, s.wrong(n, "%s%s: there is no value", section, f.Name)
+}
+
+func resolved(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+func isList(f *pflag.Flag) bool {
+	_, ok := f.Value.(pflag.SliceValue)
+	return ok
+}
+
+// flagsBelow returns the flags that a command or one below it takes, by name.
+func flagsBelow(c *cobra.Command) map[string]*pflag.Flag {
+	out := map[string]*pflag.Flag{}
+	add := func(f *pflag.Flag) {
+		if configurable(f) && out[f.Name] == nil {
+			out[f.Name] = f
+		}
+	}
+	walk(c, func(c *cobra.Command) {
+		if takesSettings(c) && !c.Hidden {
+			c.LocalFlags().VisitAll(add)
+			c.InheritedFlags().VisitAll(add)
+		}
+	})
+	return out
+}
+
+// walk calls f for a command and all commands below it.
+func walk(c *cobra.Command, f func(*cobra.Command)) {
+	f(c)
+	for _, s := range c.Commands() {
+		walk(s, f)
+	}
+}
+
+// subcommand is the command right below c with that name, or nil.
+func subcommand(c *cobra.Command, name string) *cobra.Command {
+	for _, s := range c.Commands() {
+		if s.Name() == name && s.IsAvailableCommand() && takesSettings(s) {
+			return s
+		}
+	}
+	return nil
+}
+
+// commandNamed is the first command anywhere below c with that name, or nil.
+func commandNamed(c *cobra.Command, name string) (found *cobra.Command) {
+	walk(c, func(c *cobra.Command) {
+		if found == nil && c.Name() == name && c.HasParent() && c.IsAvailableCommand() && takesSettings(c) {
+			found = c
+		}
+	})
+	return found
+}
+
+func isBelow(c, above *cobra.Command) bool {
+	for c = c.Parent(); c != nil; c = c.Parent() {
+		if c == above {
+			return true
+		}
+	}
+	return false
 }

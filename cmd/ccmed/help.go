@@ -1,5 +1,100 @@
 package main
 
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ccmed/ccmed/bench/export"
+)
+
+// topics are what `ccmed help` explains beside the commands.
+func topics() []*cobra.Command {
+	return []*cobra.Command{
+		topic("exit-codes", "What the exit codes mean", exitCodesHelp),
+		topic("environment", "Environment variables", environmentHelp),
+		topic("config", "Settings in ccmed.yaml", configHelp),
+		topic("formats", "What is read and written, and the columns of exported tables", formatsHelp()),
+		topic("methods", "What is measured, with formulas", methodsHelp),
+	}
+}
+
+func topic(name, short, long string) *cobra.Command {
+	return &cobra.Command{Use: name, Short: short, Long: long}
+}
+
+const environmentHelp = `Every flag can be set by an environment variable: CCMED_ and the flag's name in
+capitals with underscores (CCMED_NUM_CTX=4096 for --num-ctx 4096); lists are
+separated by commas. A flag on the command line is stronger; ccmed.yaml is weaker
+(ccmed help config).
+
+Other variables:
+
+  OLLAMA_HOST      the Ollama server when neither --host nor CCMED_HOST is given
+  OPENAI_API_KEY   sent to --backend openai servers that want one
+  CCMED_CACHE      folder of the engine, models and cached responses
+                   (default: ccmed in the user's cache folder)
+  YZMA_LIB         folder of your own llama.cpp build, instead of the installed one
+  CCMED_LLAMA_LOG  1 prints llama.cpp's own log on standard error
+  NO_COLOR         any value: no colour`
+
+const configHelp = `ccmed.yaml in the working folder, or the file named by --config, holds settings:
+one "flag: value" a line, with a section for a command's own flags. Sections nest
+as commands do. What stands nearer to the command wins; the environment beats the
+file, and a flag on the command line beats both.
+
+  # yaml-language-server: $schema=ccmed.schema.json
+  model: gemma2:9b
+  num-ctx: 4096
+  timing:
+    mode: pick
+  sft:
+    train:
+      preset: llama-3.1-8b
+  host:
+    - gpu-1:11434
+    - gpu-2:11434
+
+A key that is neither a flag nor a command is refused with its line. Editors check
+and complete the file with its JSON Schema: docs/schemas/ccmed.schema.json of this
+project, which ccmed docs config-schema prints. A run remembers what the file set,
+so that it resumes the same elsewhere.`
+
+// formatsHelp lists what is read and written; the tables' columns are those of
+// package export.
+func formatsHelp() string {
+	var b strings.Builder
+	b.WriteString(`Read:
+
+  dialogues    a folder of CC-Mediation records (*.json), or one record a line (*.jsonl)
+  predictions  {"per_sid": [{"sid", "predicted_turn", "utterance"}]}
+  models       a name of the server, or a GGUF file
+
+Written:
+
+  a run folder: manifest.json, samples.jsonl, prompts.jsonl, errors.jsonl,
+  metrics.json and log.txt; docs/formats.md has their fields
+  a report: one HTML file, Markdown or JSON
+  exports: ccmed runs export RUN --format jsonl, csv, parquet, inspect or lm-eval
+
+Exported tables have one row for each item, condition and repeat. A column that may
+be missing is marked with ?; it is then null, in CSV an empty field. CSV holds lists
+as JSON.
+`)
+	for _, task := range []string{"timing", "mediation"} {
+		fmt.Fprintf(&b, "\nColumns of %s runs:\n\n", task)
+		for _, c := range export.Columns(task) {
+			kind := c.Type
+			if c.Null {
+				kind += "?"
+			}
+			fmt.Fprintf(&b, "  %-16s  %-14s  %s\n", c.Name, kind, c.Doc)
+		}
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
 const methodsHelp = `What is measured (docs/methods.md has formulas and sources):
 
   TurnAcc      share of dialogues whose predicted turn is the conflict turn; no
