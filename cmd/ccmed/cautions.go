@@ -68,6 +68,9 @@ type leak struct {
 func (a *app) leakOf(ctx context.Context, dir *run.Dir) leak {
 	var l leak
 	m := dir.Manifest()
+	if m.Identity.Task == "extract" {
+		return l // probes learn on folds of the run's own dialogues
+	}
 	quiet := *a
 	quiet.quiet = true
 	eval, training, err := quiet.baselineData(ctx, dir, scoreFlags{})
@@ -151,7 +154,7 @@ func (r scoredRun) cautions() []string {
 func unscoredCautions(reasons map[string]int, what string) []string {
 	var out []string
 	for _, why := range slices.Sorted(maps.Keys(reasons)) {
-		out = append(out, fmt.Sprintf("%d %s unscored: %s", reasons[why], what, why))
+		out = append(out, fmt.Sprintf("unscored %s: %d (%s)", what, reasons[why], why))
 	}
 	return out
 }

@@ -78,7 +78,7 @@ func TestCautions(t *testing.T) {
 		{"not finished (interrupted)", clean(timingOf(nil), func(r *scoredRun) { r.manifest.Status = run.StatusInterrupted }), clean(timingOf(nil))},
 		{"99 dialogues: intervals are wide", clean(timingOf(nil), func(r *scoredRun) { r.manifest.Identity.Items = make([]string, 99) }), clean(timingOf(nil))},
 		{"degenerate: constant answer (turn 3 in 95 of 100)", clean(timingOf(func(f *timingFound) { f.DegenerateAnswer = "turn 3 in 95 of 100" })), clean(timingOf(nil))},
-		{"2 dialogues unscored: no mass", clean(timingOf(func(f *timingFound) { f.Unscored = map[string]int{"no mass": 2} })), clean(timingOf(nil))},
+		{"unscored dialogues: 2 (no mass)", clean(timingOf(func(f *timingFound) { f.Unscored = map[string]int{"no mass": 2} })), clean(timingOf(nil))},
 		{"longest turn) does as well or better: 70.0 %", clean(timingOf(func(f *timingFound) { f.Correct = 70 })), clean(timingOf(func(f *timingFound) { f.Correct = 71 }))},
 		{"marker phrases are in the turns", clean(timingOf(func(f *timingFound) { f.Baselines[1].Accuracy = 0.86 })), clean(timingOf(nil))},
 		{"the threshold 0.2 was given by hand", clean(tuned, option("threshold", 0.2)), clean(tuned, option("threshold", 0.5))},
@@ -92,7 +92,7 @@ func TestCautions(t *testing.T) {
 		{"is qualified (kappa 0.70 on 108", clean(med), clean(mediationOf(func(m *mediation.Metrics) { m.Labeller = nil }))},
 		{"judge: degenerate", clean(mediationOf(func(m *mediation.Metrics) { m.Degenerate = []string{"judge: degenerate: constant answer"} })), clean(med)},
 		{"names the conflict's stage", clean(mediationOf(func(m *mediation.Metrics) { m.Conditions[0].Condition = mediation.D })), clean(med)},
-		{"3 ND dialogues unscored: short", clean(mediationOf(func(m *mediation.Metrics) {
+		{"unscored ND dialogues: 3 (short)", clean(mediationOf(func(m *mediation.Metrics) {
 			m.Conditions[0].Unscored = map[string]map[string]int{mediation.AUC: {"short": 3}}
 		})), clean(med)},
 		{"a fixed line that fits any conflict does as well as ND", clean(mediationOf(func(m *mediation.Metrics) { m.Differences[0].PHolm = 0.2 })), clean(med)},
