@@ -202,6 +202,9 @@ func (a *app) reportRun(ctx context.Context, r *reported, name, path string, see
 		return nil, err
 	}
 	m := dir.Manifest()
+	if m.Identity.Task == "" {
+		return nil, fmt.Errorf("%s names no task: it is no manifest of a run, or was edited by hand", filepath.Join(path, run.ManifestFile))
+	}
 	head, err := whatWasRun(dir)
 	if err != nil {
 		return nil, err
@@ -275,8 +278,11 @@ func runFolders(paths []string) ([]string, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%s is not a run: there is no such folder (ccmed runs ls lists runs)", p)
 		}
+		if st, statErr := os.Stat(p); statErr == nil && !st.IsDir() {
+			return nil, fmt.Errorf("%s is a file; name the folder of a run, or of several", p)
+		}
 		if err != nil {
-			return nil, fmt.Errorf("%s is not a run: %w", p, err)
+			return nil, fmt.Errorf("look for runs in %s: %w", p, err)
 		}
 		n := 0
 		for _, e := range entries {

@@ -95,6 +95,9 @@ func (r *items) mediation(m mediation.Metrics) error {
 			if utt.Gold > 0 {
 				measures[goldTurn] = float64(utt.Gold)
 			}
+			if !scored && c != mediation.Card {
+				why = append(why, c+": a step has no sample")
+			}
 			if !scored {
 				continue
 			}
