@@ -483,6 +483,13 @@ func (d *Dir) Failures() ([]Failure, error) {
 	return out, nil
 }
 
+// Count returns how many samples there are now, written ones of a running session
+// included.
+func (d *Dir) Count() (int, error) {
+	n, _, err := d.countSamples()
+	return n, err
+}
+
 // SamplesHash returns the SHA-256 of samples.jsonl as "sha256:…".
 func (d *Dir) SamplesHash() (string, error) {
 	_, hash, err := d.countSamples()

@@ -120,8 +120,9 @@ func readRunFolder(path string, f *folder) error {
 		} else {
 			f.Status = "killed"
 		}
+		f.Samples, err = d.Count()
 	}
-	return nil
+	return err
 }
 
 func describeRun(m run.Manifest, f *folder) {

@@ -378,10 +378,11 @@ func (v *verdictOn) store(d *run.Dir) {
 		schema = "turns"
 	}
 	if exists(file) {
-		if _, err := readFindings(d); err != nil {
+		before := len(v.Faults)
+		v.form(schema, filepath.Base(file))
+		if len(v.Faults) == before {
+			_, err := readFindings(d)
 			v.take(err)
-		} else {
-			v.form(schema, filepath.Base(file))
 		}
 	}
 	cards, err := filepath.Glob(filepath.Join(d.Path(), "probes", "*.safetensors"))

@@ -85,6 +85,9 @@ func TestTinyLine(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(at("tiny"), "merged")); err == nil {
 		t.Error("what the package was made of is left behind")
 	}
+	if got := ccmed(t, env, "runs", "verify", at("data"), at("train"), at("tiny")); strings.Count(got, " agree\n") != 3 {
+		t.Errorf("verify says\n%s", got)
+	}
 
 	// The package's folder and the name in Ollama are one model.
 	predict := []string{"sft", "predict", "--data", "sample", "--limit", "3", "--threads", "1", "--max-tokens", "4"}

@@ -93,6 +93,19 @@ func TestTinyProbes(t *testing.T) {
 	ccmed(t, nil, "probe", "extract", "--model", model, "--num-ctx", "1024", "--threads", "1", "--data", at("some.jsonl"), "--turns", "--edits", "mask,strip,swap", "--out", at("turns"))
 	contains("train on turns", ccmed(t, nil, append([]string{"probe", "train", at("turns")}, quick...)...), "swap", "bag of words")
 	contains("report of turns", ccmed(t, nil, "probe", "report", at("turns"), "--format", "html"), "<svg")
+
+	// All that was written has the form that the schemas say, and agrees with itself.
+	contains("verify", ccmed(t, nil, "runs", "verify", at("store"), at("part1"), at("other"), at("turns")), "store: manifest, samples and metrics agree", "turns: manifest, samples and metrics agree")
+	for _, file := range []string{"probe.json", filepath.Join("probes", "D.own-D.utterance_end.residual.probe.json")} {
+		text := readFile(t, filepath.Join(at("store"), file), func() {})
+		change := strings.NewReplacer(`"folds": 2`, `"folds": "2"`, `"weights": "sha256:`, `"weights": "sha256:0`)
+		if err := os.WriteFile(filepath.Join(at("store"), file), []byte(change.Replace(text)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, out, _ := exits(nil, "runs", "verify", at("store")); code != exitFailed || !strings.Contains(out, "folds: got string, want integer") || !strings.Contains(out, "its card was written for weights") {
+		t.Errorf("verify of changed findings: %d\n%s", code, out)
+	}
 }
 
 func readFile(t *testing.T, path string, after func()) string {
