@@ -33,6 +33,7 @@ const (
 	HoldoutDimension = "sft.holdout.dimension"
 	HoldoutTemplate  = "sft.holdout.template"
 	HoldoutCountry   = "sft.holdout.country"
+	TunedProbe       = "sft.probe.level"
 	TunedProbeGain   = "sft.probe.nd_gain"
 
 	PromptEndD      = "probe.prompt_end.d"
@@ -113,6 +114,7 @@ var numbers = []Number{
 	{HoldoutDimension, FineTuning, "TurnAcc, dimension held out", "", 0.952, 0.979, 0, Share, "section C.3", Trend, otherSplits, ""},
 	{HoldoutTemplate, FineTuning, "TurnAcc, template held out", "", 0.952, 0.979, 0, Share, "section C.3", Trend, otherSplits, ""},
 	{HoldoutCountry, FineTuning, "TurnAcc, country held out", "", 0.79, 0.84, 0, Share, "section C.3", Trend, otherSplits, ""},
+	{TunedProbe, FineTuning, "probes after tuning, from the middle layers on, three models", "", 0.95, 1, 0, Score, "section C.3", Trend, otherProbe, ""},
 	{TunedProbeGain, FineTuning, "probe at the end of the ND utterance, after − before tuning, three models", "", 0.02, 0.04, 0, Gain, "section C.3", Trend, otherProbe, ""},
 
 	{PromptEndD, Probing, "probe, D, end of prompt", "", 0.95, 1, 0, Score, "section 4.2", Range, "near ceiling in every model; no labeller is involved", ""},

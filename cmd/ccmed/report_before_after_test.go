@@ -179,9 +179,10 @@ func TestLeakOfARun(t *testing.T) {
 		}
 	}
 	a := &app{stdout: io.Discard, stderr: io.Discard}
+	task := "timing"
 	of := func(options map[string]any) leak {
 		t.Helper()
-		dir, err := run.Create(filepath.Join(t.TempDir(), "run"), run.Identity{Task: "timing", Options: options, Items: items}, []string{"timing"})
+		dir, err := run.Create(filepath.Join(t.TempDir(), "run"), run.Identity{Task: task, Options: options, Items: items}, []string{"timing"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,5 +200,9 @@ func TestLeakOfARun(t *testing.T) {
 	}
 	if l := of(map[string]any{"data": "sample", "mode": string(timing.DualHead)}); l.noCard == "" || l.card != nil {
 		t.Errorf("a prediction without a package: %+v", l)
+	}
+	task = "extract"
+	if l := of(map[string]any{"data": data}); l.contexts != nil || l.unknown != "" {
+		t.Errorf("a store, whose probes learn on folds of its own: %+v", l)
 	}
 }
