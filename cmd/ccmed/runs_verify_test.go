@@ -282,3 +282,36 @@ func TestManyFaultsAreCut(t *testing.T) {
 		t.Errorf("%d printed:\n%s", n, b.String())
 	}
 }
+
+// A run that an earlier version made is verified as it is, and brought up to date.
+func TestMigrateAnOlderRun(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join("..", "..", "bench", "run", "testdata", "schema-1"))); err != nil {
+		t.Fatal(err)
+	}
+	if faults, notes := verdict(t, dir); len(faults) > 0 || !one(notes, "since schema 1") {
+		t.Errorf("as it is: %q, %q", faults, notes)
+	}
+	before := readFile(t, filepath.Join(dir, "metrics.json"), func() {})
+	if code, out, errs := exits(nil, "runs", "migrate", dir); code != exitDone || !strings.Contains(out, "manifest from schema 1 to 2, metrics from schema 1 to 2") {
+		t.Fatalf("exit code %d: %s%s", code, out, errs)
+	}
+	if faults, notes := verdict(t, dir); len(faults)+len(notes) > 0 {
+		t.Errorf("afterwards: %q, %q", faults, notes)
+	}
+	if kept := readFile(t, filepath.Join(dir, "metrics.schema-1.json"), func() {}); kept != before {
+		t.Error("the metrics as they were are not kept")
+	}
+	if code, _, errs := exits(nil, "runs", "show", dir); code != exitDone {
+		t.Errorf("show: %s", errs)
+	}
+	// What is changed by hand in metrics of an earlier form shows as well.
+	older := filepath.Join(t.TempDir(), "run")
+	if err := os.CopyFS(older, os.DirFS(filepath.Join("..", "..", "bench", "run", "testdata", "schema-1"))); err != nil {
+		t.Fatal(err)
+	}
+	editText(t, filepath.Join(older, "metrics.json"), `"no_prediction": 2`, `"no_prediction": 0`)
+	if faults, _ := verdict(t, older); !one(faults, "metrics.no_prediction is stored as 0 and comes to 2") {
+		t.Errorf("changed by hand: %q", faults)
+	}
+}
