@@ -126,13 +126,13 @@ func (id Identity) canonical() (Identity, map[string]string, error) {
 	return out, servers, nil
 }
 
-// hash identifies a canonical identity.
+// hash identifies a canonical identity by its JSON without spaces.
 func (id Identity) hash() (string, error) {
-	b, err := json.Marshal(id)
+	b, err := encodeLine(id)
 	if err != nil {
 		return "", fmt.Errorf("encode the run's identity: %w", err)
 	}
-	sum := sha256.Sum256(b)
+	sum := sha256.Sum256(bytes.TrimSuffix(b, []byte("\n")))
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 

@@ -40,7 +40,9 @@ func TestMigrate(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := d.Manifest()
-	if m.Schema != Schema || m.IdentityHash == "" || len(m.Migrations) != 1 || m.Migrations[0] != (Migration{1, Schema, now.Truncate(time.Second), "2.0"}) {
+	// Python: sha256(json.dumps(manifest["identity"], separators=(",", ":"), ensure_ascii=False).encode())
+	const hash = "sha256:6a5365129e3caa2f0972af41e987110f7fd85fd5dfc9c11ad8b0291f05765b7c"
+	if m.Schema != Schema || m.IdentityHash != hash || len(m.Migrations) != 1 || m.Migrations[0] != (Migration{1, Schema, now.Truncate(time.Second), "2.0"}) {
 		t.Errorf("%+v", m)
 	}
 	if kept, err := os.ReadFile(filepath.Join(path, "manifest.schema-1.json")); err != nil || string(kept) != string(before) {
