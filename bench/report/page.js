@@ -142,13 +142,14 @@
     const shown = facets.filter((f) => f.values.size > 1 || (f.values.size === 1 && [...f.values.values()][0] < items.length));
     const measures = (browser.measures || []).map((name, index) => ({ name, index }))
       .filter((m) => items.some((it) => it.measures[m.index] !== null));
+    for (const m of measures) m.digits = items.every((it) => Number.isInteger(it.measures[m.index] ?? 0)) ? 0 : 2;
 
-    const cell = (name, value) => (value === '' ? element('span', { class: 'cell empty' })
+    const cell = (name, value) => (value === '' ? ''
       : element('span', { class: 'cell' }, element('span', { class: 'key' }, name + ' '), element('span', { dir: 'auto' }, value)));
     const rows = items.map((item, i) => {
       const summary = element('summary', {}, element('span', { class: 'cell title' }, item.title),
         ...shown.map((f) => cell(f.name, (item.facets[f.index] || []).join(', '))),
-        ...measures.map((m) => cell(m.name, item.measures[m.index] === null ? '' : decimals(item.measures[m.index]))),
+        ...measures.map((m) => cell(m.name, item.measures[m.index]?.toFixed(m.digits).replace('-', '−') ?? '')),
         item.note ? element('span', { class: 'cell reason', dir: 'auto' }, item.note) : '');
       const details = element('details', {}, summary);
       const li = element('li', {}, details);

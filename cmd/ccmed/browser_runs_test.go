@@ -118,7 +118,7 @@ func scriptedTiming(t *testing.T, path, data string, ds []dialogue.Dialogue) {
 		for i, turn := range d.Unmediated() {
 			p := 0.12 + 0.03*math.Sin(float64(d.ID+i))
 			if turn.T >= at && at > 0 {
-				p = 0.68 + 0.2*math.Sin(float64(d.ID+2*i))
+				p = 0.72 + 0.15*math.Sin(float64(d.ID+2*i))
 			}
 			dec.Lengths = append(dec.Lengths, len(turn.Message))
 			dec.Curve = append(dec.Curve, timing.Point{Turn: turn.T, P: p, No: 1 - p, Share: p, Mass: 1, Bound: p})

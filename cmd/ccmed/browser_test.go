@@ -135,7 +135,7 @@ func (c *chromium) scheme(name string) {
 // await waits until an expression is true: a page builds an item after it is opened.
 func (c *chromium) await(expression string) {
 	c.t.Helper()
-	for limit := time.Now().Add(20 * time.Second); !eval[bool](c, expression); time.Sleep(10 * time.Millisecond) {
+	for limit := time.Now().Add(20 * time.Second); !eval[bool](c, "!!("+expression+")"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(limit) {
 			c.t.Fatalf("20 s do not make it true: %s", expression)
 		}
@@ -390,7 +390,15 @@ func TestBrowserScreenshot(t *testing.T) {
 	})
 	c.do(chromedp.EmulateViewport(1200, 900))
 	c.open(writeReport(t, "Scripted answers over the built-in sample", dir))
-	eval[bool](c, `document.querySelectorAll('.items details')[1].open = true, document.querySelector('.browser').closest('section').scrollIntoView(), true`)
+	eval[bool](c, `(() => {
+		const run = document.querySelector('.controls select');
+		run.value = 'timing';
+		run.dispatchEvent(new Event('change'));
+		document.querySelectorAll('.items > li:not([hidden]) details')[2].open = true;
+		document.querySelector('.browser').closest('section').scrollIntoView();
+		return true;
+	})()`)
+	c.await("document.querySelector('.items [open] .curve')")
 	shot, err := chromedp.Run(c.ctx, chromedp.CaptureScreenshot())
 	if err != nil {
 		t.Fatal(err)

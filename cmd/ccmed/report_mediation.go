@@ -23,7 +23,8 @@ var conditionWords = map[string]string{
 	mediation.Card:        "the recorded continuation, for the labeller card",
 }
 
-// shownMeasures are the measures of a condition that dialogues are sorted by.
+// shownMeasures are the measures of a dialogue under a condition; dialogues are
+// sorted by the first.
 var shownMeasures = []struct{ metric, name string }{{mediation.AUC, "AUC"}, {mediation.W1, "signed W1"}, {mediation.Judge, "Judge"}}
 
 // mediation adds the dialogues of a mediation run, all conditions of a dialogue in
@@ -62,11 +63,10 @@ func (r *items) mediation(m mediation.Metrics) error {
 	if predicted {
 		names = append(names, predictedTurn, turnError)
 	}
-	for _, x := range shownMeasures {
-		for _, c := range m.Conditions {
-			if _, ok := c.Values[x.metric]; ok {
-				names = append(names, x.name+" "+c.Condition)
-			}
+	sorted := shownMeasures[0]
+	for _, c := range m.Conditions {
+		if _, ok := c.Values[sorted.metric]; ok {
+			names = append(names, sorted.name+" "+c.Condition)
 		}
 	}
 	for _, item := range order {
@@ -107,10 +107,8 @@ func (r *items) mediation(m mediation.Metrics) error {
 			if reason := o.Unscored[mediation.AUC]; reason != "" {
 				why = append(why, c+": "+reason)
 			}
-			for _, x := range shownMeasures {
-				if v, ok := o.Values[x.metric]; ok {
-					measures[x.name+" "+c] = v
-				}
+			if v, ok := o.Values[sorted.metric]; ok {
+				measures[sorted.name+" "+c] = v
 			}
 		}
 		if len(why) > 0 {
