@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/infer/cache"
+)
+
+// aboutModel says what is told of a model: servers of the OpenAI API tell its name alone.
+func aboutModel(m infer.Model) string {
+	var parts []string
+	if kind := strings.Join(strings.Fields(m.Architecture+" "+m.Parameters+" "+m.Quantization), " "); kind != "" {
+		parts = append(parts, kind)
+	}
+	if m.ContextTrain > 0 {
+		parts = append(parts, fmt.Sprintf("trained on %d tokens of context", m.ContextTrain))
+	}
+	if m.Digest == "" {
+		return strings.Join(append(parts, "the server tells no digest"), ", ")
+	}
+	return strings.Join(append(parts, "digest "+short(m.Digest)), ", ")
+}
+
+// checkModel asks one model a few questions whose answers say what it can do.
+func (a *app) checkModel(ctx context.Context, m *modelFlags) ([]finding, error) {
+	f, err := a.newFleet(m, map[string]string{roleMediator: ""})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	f.numCtx[roleMediator] = 2048
+	if m.numCtx > 0 {
+		f.numCtx[roleMediator] = m.numCtx
+	}
+	id, err := f.Model(ctx, roleMediator)
+	var missing *infer.MissingError
+	if errors.As(err, &missing) {
+		return []finding{{"model " + m.model, faulty, missing.What, missing.Fix}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	fs := []finding{{"model " + id.Name, ok, aboutModel(id), ""}}
+	bs, err := f.Workers(ctx, roleMediator)
+	if err != nil {
+		return nil, err
+	}
+	b := bs[0]
+	p := infer.Prompt{Messages: []infer.Message{{Role: infer.System, Content: "Answer with one digit."}, {Role: infer.User, Content: "How many legs has a dog? Answer with one digit."}}, LeadIn: "Answer: "}
+	params := infer.Params{TopP: 1, Seed: 1}
+	bypass := cache.Bypass(ctx)
+	choose := func() (infer.Choice, error) {
+		cs, err := b.Choose(bypass, []infer.Prompt{p}, infer.Digits(1, 6), params)
+		if err != nil {
+			return infer.Choice{}, err
+		}
+		return cs[0], nil
+	}
+	first, err := choose()
+	if err != nil {
+		return append(fs, finding{"log-probabilities", faulty, err.Error(), "try another model or backend"}), nil
+	}
+	if first.Unscored != "" {
+		fs = append(fs, finding{"log-probabilities", faulty, first.Unscored, "use --backend ollama or embedded, or a server that returns log-probabilities"})
+	} else {
+		fs = append(fs, finding{"log-probabilities", ok, fmt.Sprintf("the digits got %.3f of the probability, %q most", first.Mass, fmt.Sprint(first.Argmax()+1)), ""})
+	}
+	const repeats = 5
+	same, differ := 0, 0.0
+	for range repeats {
+		again, err := choose()
+		if err != nil {
+			return append(fs, finding{"repeated call", faulty, err.Error(), "try again; look into the server's log"}), nil
+		}
+		if again.Argmax() == first.Argmax() {
+			same++
+		}
+		for i := range again.P {
+			differ = max(differ, math.Abs(again.P[i]-first.P[i]))
+		}
+	}
+	fs = append(fs, finding{"repeated choice", ok, fmt.Sprintf("%d of %d gave the same answer, largest difference of a probability %.2g", same, repeats, differ), ""})
+	chat := infer.Prompt{Messages: []infer.Message{{Role: infer.System, Content: "You are helpful."}, {Role: infer.User, Content: "Name three colours."}}}
+	texts, agree := map[string]bool{}, 0
+	for i := range repeats {
+		r, err := b.Chat(bypass, chat, infer.Params{MaxTokens: 24, TopP: 1, Seed: 1})
+		if err != nil {
+			return append(fs, finding{"text", faulty, err.Error(), "try another model or backend"}), nil
+		}
+		if i > 0 && texts[r.Text] {
+			agree++
+		}
+		texts[r.Text] = true
+		if r.Thinking != "" && i == 0 {
+			fs = append(fs, finding{"reasoning", ok, "the model reasons although it was asked not to; answers are looked for after it", ""})
+		}
+	}
+	return append(fs, finding{"repeated text", ok, fmt.Sprintf("temperature 0, same seed: %d of %d repetitions equal an earlier text", agree, repeats-1), ""}), nil
+}
