@@ -160,6 +160,19 @@ func TestTutorial(t *testing.T) {
 	if ran < 10 {
 		t.Errorf("only %d steps were run", ran)
 	}
+	for _, name := range []string{"layers.html", "first-steps.html"} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, curve := range []string{"D, end of prompt", "ND, end of prompt", "D, end of utterance", "ND, end of utterance"} {
+			for _, layer := range []string{"embed", "block.6", "block.12", "block.18", "block.24", "block.30"} {
+				if point := fmt.Sprintf("<title>%s, %s: ", curve, layer); !strings.Contains(string(b), point) {
+					t.Errorf("the layer figure of %s has no point %q", name, point)
+				}
+			}
+		}
+	}
 }
 
 // TestLessons: a page that does not do what it says is found out.
