@@ -4,24 +4,29 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 )
 
 // compareSpeed writes a line of Go's benchmark format for each sample, with its
-// seconds and its tokens per second, and each run under a key of its own. Answers
-// out of the response cache are left out: they tell the speed of a disk.
+// seconds and its tokens per second, each run under a key of its own. Answers out of
+// the response cache are left out: they tell the speed of a disk.
 func (a *app) compareSpeed(_ context.Context, runs []comparedRun, _ compareFlags) error {
 	var b strings.Builder
 	b.WriteString("Unit sec/op better=lower\nUnit tokens/s better=higher\n")
+	// benchstat sets only those results side by side whose other keys are equal.
+	shared := benchKeys(runs[0])
+	for _, r := range runs[1:] {
+		there := benchKeys(r)
+		shared = slices.DeleteFunc(shared, func(k string) bool { return !slices.Contains(there, k) })
+	}
+	for _, k := range shared {
+		b.WriteString(k + "\n")
+	}
 	for _, r := range runs {
 		m := r.dir.Manifest()
-		fmt.Fprintf(&b, "\nrun: %s\ntask: %s\nmodel: %s\n", benchValue(r.name), benchValue(m.Identity.Task), benchValue(modelNames(m.Identity)))
-		if n := len(m.Sessions); n > 0 {
-			e := m.Sessions[n-1].Environment
-			goos, goarch, _ := strings.Cut(e.OS, "/")
-			fmt.Fprintf(&b, "goos: %s\ngoarch: %s\nhost: %s\n", benchValue(goos), benchValue(goarch), benchValue(e.Host))
-		}
+		fmt.Fprintf(&b, "\nrun: %s\n", benchValue(r.name))
 		replayed := 0
 		for s, err := range r.dir.All() {
 			if err != nil {
@@ -49,6 +54,18 @@ func (a *app) compareSpeed(_ context.Context, runs []comparedRun, _ compareFlags
 		return fmt.Errorf("write the benchmark lines: %w", err)
 	}
 	return nil
+}
+
+// benchKeys says what a run was and where, a "key: value" each.
+func benchKeys(r comparedRun) []string {
+	m := r.dir.Manifest()
+	keys := []string{"task: " + benchValue(m.Identity.Task), "model: " + benchValue(modelNames(m.Identity))}
+	if n := len(m.Sessions); n > 0 {
+		e := m.Sessions[n-1].Environment
+		goos, goarch, _ := strings.Cut(e.OS, "/")
+		keys = append(keys, "goos: "+benchValue(goos), "goarch: "+benchValue(goarch), "host: "+benchValue(e.Host))
+	}
+	return keys
 }
 
 // title makes a word begin as the name of a benchmark must.
