@@ -388,17 +388,17 @@ func TestBrowserScreenshot(t *testing.T) {
 	scriptedMediation(t, filepath.Join(dir, "mediation"), "sample", ds, true, func(i int) string {
 		return []string{"Could each of you say what the other seems to care about?", "I hear that both of you want this to go well.", "What would it look like from the other side?"}[i%3]
 	})
-	c.do(chromedp.EmulateViewport(1200, 900))
+	c.do(chromedp.EmulateViewport(1200, 1000))
 	c.open(writeReport(t, "Scripted answers over the built-in sample", dir))
 	eval[bool](c, `(() => {
 		const run = document.querySelector('.controls select');
 		run.value = 'timing';
 		run.dispatchEvent(new Event('change'));
 		document.querySelectorAll('.items > li:not([hidden]) details')[2].open = true;
-		document.querySelector('.browser').closest('section').scrollIntoView();
 		return true;
 	})()`)
 	c.await("document.querySelector('.items [open] .curve')")
+	eval[bool](c, "[...document.querySelectorAll('h2')].at(-1).scrollIntoView(), true")
 	shot, err := chromedp.Run(c.ctx, chromedp.CaptureScreenshot())
 	if err != nil {
 		t.Fatal(err)
