@@ -55,6 +55,12 @@ type HeldOut struct {
 	Of   int      `json:"of,omitempty"`
 }
 
+// Holds tells whether a dialogue has a key that was held out, so that no training
+// dialogue had it.
+func (h HeldOut) Holds(d dialogue.Dialogue) bool {
+	return slices.ContainsFunc(h.Kind.keys(d), func(k string) bool { return slices.Contains(h.Keys, k) })
+}
+
 // holdOut takes keys in an order given by the seed until the dialogues that have
 // one of them are at least fraction of all, and returns both parts sorted by id.
 func holdOut(ds []dialogue.Dialogue, kind Holdout, fraction float64, seed int64) (rest, held []dialogue.Dialogue, out HeldOut, err error) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/mediation"
+	"github.com/ccmed/ccmed/bench/published"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/stats"
@@ -114,6 +115,32 @@ func cardOf(m run.Manifest) (*sft.Card, error) {
 		return nil, fmt.Errorf("%s now holds another model than the one that predicted", dir)
 	}
 	return card, nil
+}
+
+// trainedOn is the export that a package's card describes.
+func trainedOn(card *sft.Card) (sft.Export, error) {
+	var x struct {
+		Description sft.Export `json:"description"`
+	}
+	err := json.Unmarshal(card.Export, &x)
+	return x.Description, err
+}
+
+// heldOutSections put the turn accuracy on held-out dialogues beside the published
+// ones; there is none unless all dialogues of the run were held out from training.
+func heldOutSections(card *sft.Card, ds []dialogue.Dialogue, m timing.Metrics) []report.Section {
+	x, err := trainedOn(card)
+	if err != nil || len(ds) == 0 || m.TurnAcc == nil || slices.ContainsFunc(ds, func(d dialogue.Dialogue) bool { return !x.Holdout.Holds(d) }) {
+		return nil
+	}
+	id := map[sft.Holdout]string{sft.HoldoutDimension: published.HoldoutDimension, sft.HoldoutTemplate: published.HoldoutTemplate, sft.HoldoutCountry: published.HoldoutCountry}[x.Holdout.Kind]
+	t, ok := published.Table(published.FineTuning, map[string]published.Measured{id: {Value: m.TurnAcc.Value, Lo: m.TurnAcc.Lo, Hi: m.TurnAcc.Hi}}, published.Options{})
+	if !ok {
+		return nil
+	}
+	t.Title = ""
+	return []report.Section{{Title: "Held out from training", Tables: []report.Table{t},
+		Notes: []string{fmt.Sprintf("no training dialogue has the %s of any of these: %s", x.Holdout.Kind, strings.Join(x.Holdout.Keys, "; "))}}}
 }
 
 // flagValue finds a flag in a command line, in both of its spellings.
@@ -267,12 +294,9 @@ func (l leak) cautions() []string {
 	if l.card == nil {
 		return out
 	}
-	var export struct {
-		Description sft.Export `json:"description"`
-	}
-	if err := json.Unmarshal(l.card.Export, &export); err != nil {
+	if export, err := trainedOn(l.card); err != nil {
 		out = append(out, "what the tuned model was trained on is unknown: its card does not say it")
-	} else if e, ok := export.Description.Leaks["evaluation"]; !ok {
+	} else if e, ok := export.Leaks["evaluation"]; !ok {
 		out = append(out, "what the tuned model's training shares with the evaluation records is unknown: there were none when it was exported")
 	} else if e.Contexts.Shared > 0 {
 		out = append(out, fmt.Sprintf("the tuned model was trained on the scenario context of %s of the evaluation dialogues, says its card", report.Pct(e.Contexts.Shared, e.Contexts.Of)))

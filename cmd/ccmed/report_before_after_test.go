@@ -5,14 +5,17 @@ import (
 	"encoding/json"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/stats"
 	"github.com/ccmed/ccmed/bench/timing"
 	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/sft"
 )
 
 // manyDialogues are the sample's, several times over, each of its own context.
@@ -204,5 +207,73 @@ func TestLeakOfARun(t *testing.T) {
 	task = "extract"
 	if l := of(map[string]any{"data": data}); l.contexts != nil || l.unknown != "" {
 		t.Errorf("a store, whose probes learn on folds of its own: %+v", l)
+	}
+}
+
+// Records that a run was made on are not those that its baselines are fitted on.
+func TestBaselinesOfARunOnTrainingRecords(t *testing.T) {
+	ds := dialogue.Sample()
+	data := t.TempDir()
+	for split, in := range map[string][]dialogue.Dialogue{"training": ds, "evaluate": ds[:1]} {
+		if err := dialogue.Write(filepath.Join(data, split), in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var items []string
+	for _, d := range ds[2:] {
+		items = append(items, d.Key())
+	}
+	dir, err := run.Create(filepath.Join(t.TempDir(), "run"), run.Identity{Task: "timing", Options: map[string]any{"data": data, "split": "training"}, Items: items}, []string{"timing"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dir.Close(run.StatusDone) })
+	a := &app{stdout: io.Discard, stderr: io.Discard}
+	eval, training, err := a.baselineData(context.Background(), dir, scoreFlags{})
+	if err != nil || len(eval) != len(items) {
+		t.Fatalf("%d dialogues, %v; want the %d of the run", len(eval), err, len(items))
+	}
+	if training = without(training, eval); len(training) != 2 || training[0].Key() != ds[0].Key() || training[1].Key() != ds[1].Key() {
+		t.Errorf("fitted on %d dialogues, want the two that were not evaluated", len(training))
+	}
+}
+
+func TestHeldOutSections(t *testing.T) {
+	ds := dialogue.Sample()
+	exported := func(h sft.HeldOut) *sft.Card {
+		t.Helper()
+		e, err := json.Marshal(map[string]any{"description": sft.Export{Holdout: h}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &sft.Card{Export: e}
+	}
+	countries := sft.HeldOut{Kind: sft.HoldoutCountry, Keys: ds[0].Countries()[:1]}
+	var held, rest []dialogue.Dialogue
+	for _, d := range ds {
+		if slices.Contains(d.Countries(), countries.Keys[0]) {
+			held = append(held, d)
+		} else {
+			rest = append(rest, d)
+		}
+	}
+	if len(held) == 0 || len(rest) == 0 {
+		t.Fatalf("%d dialogues of %s, %d others", len(held), countries.Keys, len(rest))
+	}
+	m := timing.Metrics{TurnAcc: &stats.Estimate{Value: 0.8, Lo: 0.7, Hi: 0.9}}
+	s := heldOutSections(exported(countries), held, m)
+	if len(s) != 1 || len(s[0].Tables[0].Rows) != 1 || s[0].Tables[0].Rows[0][4] != report.Text("levels are not compared") || !strings.Contains(s[0].Notes[0], countries.Keys[0]) {
+		t.Errorf("%+v", s)
+	}
+	for name, got := range map[string][]report.Section{
+		"seen countries":  heldOutSections(exported(countries), ds, m),
+		"nothing is held": heldOutSections(exported(sft.HeldOut{Kind: sft.HoldoutRandom}), held, m),
+		"no records":      heldOutSections(exported(countries), nil, m),
+		"constant answer": heldOutSections(exported(countries), held, timing.Metrics{}),
+		"no export":       heldOutSections(&sft.Card{}, held, m),
+	} {
+		if len(got) != 0 {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -156,17 +157,19 @@ func (a *app) scoreTiming(ctx context.Context, dir *run.Dir, s scoreFlags) (any,
 			eval[i] = d.Reword(timing.MaskMarkers) // the baselines read what the model read
 		}
 	}
-	bs, err := timing.Baselines(ctx, eval, training, first)
+	bs, err := timing.Baselines(ctx, eval, without(training, eval), first)
 	if err != nil {
 		return nil, nil, fmt.Errorf("compute the baselines: %w", err)
 	}
 	var base []string
+	var heldOut []report.Section
 	if m.Mode == timing.DualHead {
-		if card, err := cardOf(dir.Manifest()); err == nil { // without its package a tuned model's base is not known
+		if card, err := cardOf(dir.Manifest()); err == nil { // without its package neither base nor training of a tuned model are known
 			base = append(base, card.Base.Name)
+			heldOut = heldOutSections(card, eval, m)
 		}
 	}
-	sections := timing.Sections(modelNames(dir.Manifest().Identity), m, bs, base...)
+	sections := append(timing.Sections(modelNames(dir.Manifest().Identity), m, bs, base...), heldOut...)
 	result := timingFound{Metrics: m, Baselines: bs, evaluated: eval}
 	if m.Mode == timing.DualHead {
 		if result.Thresholds, err = thresholds(dir.Manifest().Identity, samples, timing.ScoreOptions{Seed: uint64(s.seed)}); err != nil {
@@ -175,6 +178,16 @@ func (a *app) scoreTiming(ctx context.Context, dir *run.Dir, s scoreFlags) (any,
 		sections = append(sections, thresholdSection(result.Thresholds))
 	}
 	return result, sections, nil
+}
+
+// without leaves out of training what is evaluated, as where a run was made on
+// training records: what is fitted must not have seen it.
+func without(training, eval []dialogue.Dialogue) []dialogue.Dialogue {
+	evaluated := map[string]string{}
+	for _, x := range eval {
+		evaluated[x.Key()] = x.ContextKey()
+	}
+	return slices.DeleteFunc(slices.Clone(training), func(x dialogue.Dialogue) bool { return evaluated[x.Key()] == x.ContextKey() })
 }
 
 // timingFound is what scoring a timing run gives.
@@ -198,6 +211,9 @@ func (a *app) baselineData(ctx context.Context, dir *run.Dir, s scoreFlags) (eva
 		return nil, nil, nil
 	}
 	d := dataFlags{dir: path, lenient: true, split: s.data.split}
+	if s.data.dir == "" && d.split == "" {
+		d.split, _ = dir.Manifest().Identity.Options["split"].(string)
+	}
 	quiet := *a
 	quiet.quiet = true
 	all, err := d.read(ctx, &quiet, d.split)
