@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"image/png"
 	"io"
@@ -14,8 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	cdppage "github.com/chromedp/cdproto/page"
@@ -126,10 +128,9 @@ func eval[T any](c *chromium, expression string) T {
 // scheme sets light or dark.
 func (c *chromium) scheme(name string) {
 	c.t.Helper()
-	c.do(func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
-		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
-		return chromedp.Void{}, err
-	})
+	if _, err := chromedp.Call(c.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}}); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // await waits until an expression is true: a page builds an item after it is opened.
@@ -337,6 +338,74 @@ func TestBrowserHostileTexts(t *testing.T) {
 	if n := eval[int](c, `JSON.parse(document.getElementById('report-data').textContent).sections.at(-1).browser.items.length`); n != 40 {
 		t.Errorf("the page's JSON holds %d dialogues, want 40", n)
 	}
+}
+
+// TestBrowserCopiesAndSaves uses the page's buttons.
+func TestBrowserCopiesAndSaves(t *testing.T) {
+	c := newChromium(t)
+	data, ds := scriptedRecords(t, 3)
+	path := filepath.Join(t.TempDir(), "t")
+	scriptedTiming(t, path, data, ds)
+	c.open(writeReport(t, "t", path))
+	saved := t.TempDir()
+	if _, err := chromedp.CallBrowser(c.ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{Behavior: browser.SetDownloadBehaviorBehaviorAllow, DownloadPath: saved}); err != nil {
+		t.Fatal(err)
+	}
+	eval[bool](c, "document.querySelector('a[download]').click(), true")
+	file := filepath.Join(saved, "report.json")
+	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		var d struct{ Sections []struct{ Title string } }
+		if b, err := os.ReadFile(file); err == nil && json.Unmarshal(b, &d) == nil {
+			if d.Sections[0].Title != "Read this before you cite" {
+				t.Errorf("the file begins with %q", d.Sections[0].Title)
+			}
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatal("the page saves no JSON in 20 s")
+		}
+	}
+
+	// What is copied is pasted into the search field.
+	c.do(chromedp.Click("[aria-label='Copy: Command to repeat it, given in " + workingFolder(t) + "']"))
+	c.await("document.getElementById('said').textContent === 'Copied'")
+	eval[bool](c, "document.querySelector('.controls input[type=search]').focus(), true")
+	c.do(chromedp.KeyEvent("v", chromedp.KeyModifiers(chromedp.ModifierCtrl), func(p *input.DispatchKeyEventParams) { p.Commands = []string{"paste"} }))
+	c.await(fmt.Sprintf("document.querySelector('.controls input[type=search]').value === %q", "ccmed timing --model scripted --data "+data))
+	c.quiet()
+}
+
+func workingFolder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestBrowserWithoutScripts: all but the browser of dialogues is there, and the page
+// says so.
+func TestBrowserWithoutScripts(t *testing.T) {
+	c := newChromium(t)
+	data, ds := scriptedRecords(t, 3)
+	path := filepath.Join(t.TempDir(), "t")
+	scriptedTiming(t, path, data, ds)
+	file := writeReport(t, "t", path)
+	if _, err := chromedp.Call(c.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}); err != nil {
+		t.Fatal(err)
+	}
+	c.open(file)
+	text := eval[string](c, "document.body.innerText")
+	for _, want := range []string{"3 dialogues stand here where scripts may run", "Turn accuracy", "ccmed timing --model scripted"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("without scripts the page does not show %q", want)
+		}
+	}
+	if eval[int](c, "document.querySelectorAll('button, .controls, a[download]').length") != 0 {
+		t.Error("without scripts the page shows buttons that do nothing")
+	}
+	c.quiet()
 }
 
 // TestBrowserAccessible runs axe-core in light and dark, wide and narrow, with
