@@ -239,3 +239,38 @@ func TestPublishedNumbersOfANamedModel(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// Whatever the probabilities are: no bin is empty, every turn is in one, equal
+// probabilities share one, and error and score lie between 0 and 1.
+func FuzzReliability(f *testing.F) {
+	f.Add([]byte{0, 10, 20, 30, 255, 128, 128, 128, 7, 9}, uint8(3))
+	f.Add([]byte{5, 5, 5, 5}, uint8(2))
+	f.Add([]byte{1}, uint8(10))
+	f.Fuzz(func(t *testing.T, raw []byte, bins uint8) {
+		if len(raw) == 0 || bins < 2 {
+			return
+		}
+		p, y := make([]float64, len(raw)), make([]float64, len(raw))
+		distinct := map[byte]bool{}
+		for i, b := range raw {
+			p[i], y[i] = float64(b>>1)/127, float64(b&1)
+			distinct[b>>1] = true
+		}
+		out := reliability(p, y, int(bins))
+		n := 0
+		last := math.Inf(-1)
+		for _, b := range out {
+			n += b.N
+			if b.N == 0 || b.Mean < last || b.Share < 0 || b.Share > 1 || b.Lo > b.Share || b.Hi < b.Share {
+				t.Errorf("bin %+v of %v", b, out)
+			}
+			last = b.Mean
+		}
+		if n != len(raw) || len(out) > min(int(bins), len(distinct)) {
+			t.Errorf("%d turns of %d in %d bins, of %d probabilities", n, len(raw), len(out), len(distinct))
+		}
+		if e, b := calibrationError(out), brier(p, y); e < 0 || e > 1 || b < 0 || b > 1 {
+			t.Errorf("ECE %v, Brier score %v", e, b)
+		}
+	})
+}
