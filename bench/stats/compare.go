@@ -113,9 +113,9 @@ func Compare(a, b Measure, r Resampling) (Comparison, error) {
 	if len(d) == 0 {
 		return c, ErrNothingShared
 	}
-	slices.SortStableFunc(c.Changes, func(x, y Change) int {
-		return cmp.Compare(math.Abs(y.B-y.A), math.Abs(x.B-x.A))
-	})
+	// Changes that differ by rounding alone stay in the order of items.
+	size := func(x Change) float64 { return math.Round(math.Abs(x.B-x.A) / rounding) }
+	slices.SortStableFunc(c.Changes, func(x, y Change) int { return cmp.Compare(size(y), size(x)) })
 	c.A, c.B = mean(va), mean(vb)
 	var err error
 	if c.Difference, err = (Bootstrap{Resamples: r.Resamples, Seed: r.Seed}).MeanT(d, groups); err != nil {

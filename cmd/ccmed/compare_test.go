@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +15,8 @@ import (
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/stats"
+	"github.com/ccmed/ccmed/bench/timing"
+	"github.com/ccmed/ccmed/docs/schemas"
 	"github.com/ccmed/ccmed/infer"
 )
 
@@ -153,5 +158,122 @@ func TestComparedForReport(t *testing.T) {
 	}
 	if s, err := a.compared(t.Context(), []string{filepath.Join(root, "one"), filepath.Join(root, "two")}); err != nil || len(s) != 0 {
 		t.Errorf("folders without runs: %+v, %v", s, err)
+	}
+}
+
+// synthetic is a measure of so many dialogues, two a context.
+func synthetic(name, condition string, binary bool, n int, value func(i int) (float64, string)) stats.Measure {
+	m := stats.Measure{Name: name, Condition: condition, Binary: binary}
+	for i := range n {
+		v, why := value(i)
+		m.Observations = append(m.Observations, stats.Observation{Item: fmt.Sprint(9001 + i), Group: fmt.Sprint("context ", i/2), Value: v, Unscored: why})
+	}
+	return m
+}
+
+func scoredAs(value func(i int) float64) func(int) (float64, string) {
+	return func(i int) (float64, string) { return value(i), "" }
+}
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// What a comparison of made-up runs looks like: a difference that is there, one that
+// is not, dialogues that one side could not score, few contexts.
+func TestComparisonTables(t *testing.T) {
+	c := &comparison{Task: "timing", Paired: true, Seed: 1, Runs: []comparedName{{Name: "base", Model: "org/base"}, {Name: "tuned", Model: "org/tuned", Notes: []string{"a note"}}}}
+	p := comparedPair{A: "base", B: "tuned", Other: []string{`mode ("stream", "pick")`}}
+	for _, m := range [][2]stats.Measure{
+		{synthetic("TurnAcc", "", true, 24, scoredAs(func(i int) float64 { return float64(i % 4 / 3) })),
+			synthetic("TurnAcc", "", true, 24, scoredAs(func(i int) float64 { return float64(min(1, i%8)) }))},
+		{synthetic("auc_paige", "ND", false, 24, scoredAs(func(i int) float64 { return float64(i%5) / 10 })),
+			synthetic("auc_paige", "ND", false, 24, func(i int) (float64, string) {
+				if i == 7 {
+					return 0, "mass"
+				}
+				return float64(i%5)/10 + float64(i%3-1)/20, ""
+			})},
+	} {
+		d, err := stats.Compare(m[0], m[1], stats.Resampling{Resamples: 10_000, Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Measures = append(p.Measures, &d)
+	}
+	mcnemar := 0.5
+	p.McNemar = &mcnemar
+	stats.Adjust(p.Measures)
+	c.Pairs, c.Family = []comparedPair{p}, len(p.Measures)
+	var b strings.Builder
+	if err := report.Write(&b, report.Terminal, c.sections(), report.Options{Width: 140}); err != nil {
+		t.Fatal(err)
+	}
+	golden := filepath.Join("testdata", "comparison.golden")
+	if *update {
+		if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.String() != string(want) {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
+// Fewer than six contexts cannot give a p under 0.05, and runs without any flip an
+// interval without width: both are said.
+func TestComparisonSaysWhatItCannot(t *testing.T) {
+	alike := synthetic("TurnAcc", "", true, 8, scoredAs(func(i int) float64 { return float64(i % 2) }))
+	d, err := stats.Compare(alike, alike, stats.Resampling{Resamples: 100, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := strings.Join(comparedPair{Measures: []*stats.Comparison{&d}}.table(true).Notes, "; ")
+	// 1 − 0.05^(1/8)
+	if !strings.Contains(notes, "4 scenario contexts: no p can be below 0.125") || !strings.Contains(notes, "alike in all 8 dialogues") || !strings.Contains(notes, "up to 31.2 % may differ") {
+		t.Error(notes)
+	}
+}
+
+// What compare prints as JSON has the form of its schema.
+func TestComparisonJSON(t *testing.T) {
+	root := t.TempDir()
+	for i, name := range []string{"a", "b"} {
+		d, err := run.Create(filepath.Join(root, name), run.Identity{Task: "timing", Version: "1", Items: []string{"1", "2", "3", "4"}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines []byte
+		for item := range 4 {
+			data, err := json.Marshal(timing.Decision{Gold: 3, Predicted: 3 + item*i%2, Context: fmt.Sprint(item)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			line, err := json.Marshal(run.Sample{Key: run.Key{Step: timing.StepDecide, Item: fmt.Sprint(item + 1)}, Data: data})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines = append(append(lines, line...), '\n')
+		}
+		if err := d.WriteFile(run.SamplesFile, lines); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Close(run.StatusDone); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, more := range [][]string{nil, {"--unpaired"}} {
+		code, out, errs := exits(nil, append([]string{"compare", filepath.Join(root, "a"), filepath.Join(root, "b"), "--json"}, more...)...)
+		if code != exitDone {
+			t.Fatal(errs)
+		}
+		if err := schemas.Validate("comparison", []byte(out)); err != nil {
+			t.Errorf("%v: %v\n%s", more, err, out)
+		}
+		if err := schemas.Validate("comparison", []byte(strings.Replace(out, `"paired": `, `"pared": `, 1))); err == nil {
+			t.Error("a misspelled field was accepted")
+		}
 	}
 }
