@@ -53,7 +53,7 @@ or BACKEND:MODEL.
 The baselines (unmediated, a generic line, the record's mediation) do not depend
 on the mediator: make them once and share them with --baselines RUN.`,
 		Example: `  ccmed mediate --model gemma2:9b --data CC-Mediation/data --labeller qwen2.5:14b
-  ccmed mediate --model phi3.5 --data CC-Mediation/data --labeller qwen2.5:14b --baselines runs/FIRST
+  ccmed mediate --model phi3.5 --simulator gemma2:9b --judge gemma2:9b --labeller qwen2.5:14b --data CC-Mediation/data --baselines runs/FIRST
   ccmed mediate --model gemma2:9b --data CC-Mediation/data --turn predicted:runs/TIMING
   ccmed mediate --data CC-Mediation/data --model qwen2.5:14b --utterances lines.json`,
 		Args: cobra.NoArgs,
