@@ -181,7 +181,7 @@ func ReadTraining(dir string) (*Manifest, error) {
 		return nil, fmt.Errorf("%s does not describe a training run: %w", path, err)
 	}
 	if m.Schema != TrainSchema {
-		return nil, fmt.Errorf("%s has format %d and this version reads %d", path, m.Schema, TrainSchema)
+		return nil, fmt.Errorf("%s has format %d and this version reads %d; use ccmed %s, which wrote it, or a newer one", path, m.Schema, TrainSchema, m.Version)
 	}
 	if m.Status == TrainDone && m.Result == nil {
 		return nil, fmt.Errorf("%s says done and has no result: it was changed by hand", path)
