@@ -13,7 +13,8 @@ import (
 //	b := report.Browser{Name: "dialogues", Facets: []report.Facet{{Name: "stage"}}, Measures: []string{"gold turn"}}
 //	b.Items = append(b.Items, report.Item{Title: "9001", Facets: [][]string{{"Denial"}}, Measures: report.Values{3}})
 type Browser struct {
-	Name string `json:"name"` // what the items are, in the plural: "dialogues"
+	Name  string `json:"name"`            // what the items are, in the plural: "dialogues"
+	Title string `json:"title,omitempty"` // what their titles are, to sort by: "id"
 	// Facets are what items are filtered by, Measures what they are sorted by
 	// beside title and facets.
 	Facets   []Facet  `json:"facets"`

@@ -26,7 +26,6 @@
     return e;
   };
   const count = (n) => n.toLocaleString('en');
-  const decimals = (v) => (Number.isInteger(v) ? String(v) : v.toFixed(2));
   const percent = (v) => (100 * v).toFixed(v > 0 && v < 0.01 ? 1 : 0) + ' %';
 
   // Copying and saving.
@@ -64,7 +63,7 @@
     const x = (i) => left + step * (i + 0.5);
     const y = (v) => top + height * (1 - v);
     const svg = drawn('svg', { class: 'curve', viewBox: `0 0 ${width} ${top + height + 20}`, width, role: 'img',
-      'aria-label': block.value + ' after each turn: ' + turns.map((t) => `${t.name}: ${decimals(t.value)}` + (t.marks ? ` (${t.marks.join(', ')})` : '')).join('; ') });
+      'aria-label': block.value + ' after each turn: ' + turns.map((t) => `${t.name}: ${t.value.toFixed(2)}` + (t.marks ? ` (${t.marks.join(', ')})` : '')).join('; ') });
     for (const v of [0, 0.5, 1]) {
       svg.append(drawn('line', { x1: left, x2: width, y1: y(v), y2: y(v) }),
         drawn('text', { x: left - 6, y: y(v) + 4, 'text-anchor': 'end' }, String(v)));
@@ -97,7 +96,7 @@
     if (t.value !== undefined) {
       const meter = element('span', { class: 'meter', 'aria-hidden': 'true' }, element('span'));
       meter.firstChild.style.width = 100 * Math.min(1, Math.max(0, t.value)) + '%';
-      head.append(' ', element('span', { class: 'measured' }, meter, `${block.value} ${decimals(t.value)}`));
+      head.append(' ', element('span', { class: 'measured' }, meter, `${block.value} ${t.value.toFixed(2)}`));
     }
     if (t.shares) head.append(' ', shares(block.shares, t.shares));
     if (t.unscored) head.append(' ', element('span', { class: 'unscored' }, 'unscored: ' + t.unscored));
@@ -175,7 +174,7 @@
       }
       return s;
     });
-    const orders = [{ name: 'as given', of: (r) => r.i }, { name: browser.title || 'name', of: (r) => r.item.title },
+    const orders = [{ name: 'as given', of: (r) => r.i }, { name: browser.title || 'title', of: (r) => r.item.title },
       ...shown.map((f) => ({ name: f.name, of: (r) => { const v = r.item.facets[f.index]; return v && v.length ? f.rank.get(v[0]) : null; } })),
       ...measures.map((m) => ({ name: m.name, of: (r) => r.item.measures[m.index] }))];
     const sort = element('select', {}, ...orders.map((o, i) => element('option', { value: String(i) }, o.name)));
@@ -219,9 +218,9 @@
       search.focus();
     });
 
-    const labelled = (name, control, ...more) => element('label', more.length ? { class: 'check' } : {}, element('span', {}, name), control);
+    const labelled = (name, control) => element('label', control.type === 'checkbox' ? { class: 'check' } : {}, element('span', {}, name), control);
     const controls = element('form', { class: 'controls', role: 'search', 'aria-label': 'Filter and sort ' + browser.name },
-      labelled('text', search), ...shown.map((f, k) => labelled(f.name, selects[k])), labelled('sort by', sort), labelled('descending', descending, true), clear);
+      labelled('text', search), ...shown.map((f, k) => labelled(f.name, selects[k])), labelled('sort by', sort), labelled('descending', descending), clear);
     controls.addEventListener('submit', (e) => e.preventDefault());
     filter();
     place.replaceChildren(controls, status, list);

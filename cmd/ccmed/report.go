@@ -135,7 +135,7 @@ func (a *app) reportSections(ctx context.Context, paths []string, seed int64) ([
 		return nil, err
 	}
 	names := runNames(runs)
-	r := reported{browser: report.Browser{Name: "dialogues"}}
+	r := reported{browser: dialogueBrowser}
 	var each []report.Section
 	for i, path := range runs {
 		var sections []report.Section

@@ -18,6 +18,9 @@ import (
 	"github.com/ccmed/ccmed/bench/timing"
 )
 
+// dialogueBrowser is a browser without any dialogue yet.
+var dialogueBrowser = report.Browser{Name: "dialogues", Title: "id"}
+
 // Facets that dialogues of every task have.
 var itemFacets = []report.Facet{
 	{Name: "run"},
@@ -37,7 +40,7 @@ func stageNames() []string {
 // browse puts every dialogue of a run into a browser: what was asked, what came
 // out, and why where nothing did. A task without dialogues gives no items.
 func (a *app) browse(ctx context.Context, name string, dir *run.Dir, found any) (report.Browser, []string, error) {
-	r := &items{name: name, dir: dir}
+	r := &items{Browser: dialogueBrowser, name: name, dir: dir}
 	var err error
 	if r.dialogues, err = a.dialoguesOf(ctx, dir); err != nil {
 		r.notes = append(r.notes, fmt.Sprintf("%s: the dialogues' texts are left out: %v", name, err))
@@ -113,7 +116,7 @@ func (a *app) dialoguesOf(ctx context.Context, dir *run.Dir) (map[string]dialogu
 // listed.
 func (r *items) add(it report.Item, stage string, conditions, outcome []string, measures map[string]float64, order []string) {
 	if r.Facets == nil {
-		r.Name, r.Facets, r.Measures = "dialogues", slices.Clone(itemFacets), order
+		r.Facets, r.Measures = slices.Clone(itemFacets), order
 	}
 	var stages []string
 	if stage != "" {
