@@ -114,7 +114,11 @@ func (a *app) exportFile(x *export.Run, format export.Format, out string) error 
 	if err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(out, b.Bytes(), 0o644); err != nil {
+	err = os.MkdirAll(filepath.Dir(out), 0o777)
+	if err == nil {
+		err = renameio.WriteFile(out, b.Bytes(), 0o644)
+	}
+	if err != nil {
 		return fmt.Errorf("write the export: %w", err)
 	}
 	return nil

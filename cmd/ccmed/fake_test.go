@@ -27,7 +27,8 @@ type obj = map[string]any
 //	thinking     reasons before it answers
 type fake struct {
 	*httptest.Server
-	seen int // answers that the script has accounted for
+	seen int      // answers that the script has accounted for
+	more []string // names of models like the first one, beside fakeModels
 
 	mu    sync.Mutex
 	asked int // generations, not renderings
@@ -125,7 +126,7 @@ func (f *fake) read(w http.ResponseWriter, r *http.Request) (q fakeRequest, ok b
 		reply(w, 400, obj{"error": err.Error()})
 		return q, false
 	}
-	if !slices.Contains(fakeModels, q.Model) {
+	if !slices.Contains(fakeModels, q.Model) && !slices.Contains(f.more, q.Model) {
 		reply(w, 404, obj{"error": fmt.Sprintf("model '%s' not found", q.Model)})
 		return q, false
 	}
