@@ -48,7 +48,7 @@ runs. --format json writes everything as data, --format md what a page has witho
 figures and dialogues; --out - writes to standard output.`,
 		Example: `  ccmed report runs/TIMING runs/MEDIATION --out report.html
   ccmed report runs/STORE --out probes.html
-  ccmed report runs/NIGHT --format json --out - | jq '.sections[].title'`,
+  ccmed report runs/NIGHT --format json --out night.json`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if a.json && !cmd.Flags().Changed("format") {
