@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
 )
 
 // Progress is told how far a run is. The executor makes one call at a time.
@@ -158,13 +160,42 @@ func (l *lines) Done(k Key, s Sample, err error) {
 func (l *lines) End() {}
 
 // Bar returns a Progress for terminals: one bar a step, and one line a failure.
-func Bar(w io.Writer) Progress { return &bar{w: w, now: time.Now} }
+func Bar(w io.Writer) Progress { return &bar{w: w, now: time.Now, columns: terminalColumns(w)} }
 
 type bar struct {
-	w     io.Writer
-	now   func() time.Time
-	tally tally
-	b     *progressbar.ProgressBar
+	w       io.Writer
+	now     func() time.Time
+	columns func() int // of the terminal; 0 where it has none
+	tally   tally
+	b       *progressbar.ProgressBar
+}
+
+// terminalColumns asks anew each time, for a window may change.
+func terminalColumns(w io.Writer) func() int {
+	f, ok := w.(*os.File)
+	return func() int {
+		if !ok {
+			return 0
+		}
+		columns, _, err := term.GetSize(int(f.Fd()))
+		if err != nil {
+			return 0
+		}
+		return columns
+	}
+}
+
+const widestBar, narrowestBar = 24, 3
+
+// barWidth is what a line has left beside its words: a line that wraps cannot be
+// drawn over.
+func (p *bar) barWidth(text string) int {
+	columns := p.columns()
+	if columns == 0 {
+		return widestBar
+	}
+	words := fmt.Sprintf("%s 100%% || (%d/%d) ", text, p.tally.total, p.tally.total)
+	return min(widestBar, max(narrowestBar, columns-1-len(words)))
 }
 
 func (p *bar) Step(name string, total, done int) {
@@ -176,7 +207,7 @@ func (p *bar) Step(name string, total, done int) {
 		progressbar.OptionShowCount(),
 		progressbar.OptionSetPredictTime(false), // it would count what was done before
 		progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionSetWidth(24),
+		progressbar.OptionSetWidth(p.barWidth(name)),
 		progressbar.OptionOnCompletion(func() { fmt.Fprintln(p.w) }))
 	// An error of the bar is one of writing to the terminal: nothing to tell.
 	_ = p.b.Set(done)
@@ -189,7 +220,9 @@ func (p *bar) Done(k Key, s Sample, err error) {
 		fmt.Fprintf(p.w, "%s failed: %v\n", k, err)
 	}
 	// Not Describe, which would draw the bar before it moves.
-	progressbar.OptionSetDescription(p.tally.name + p.tally.counts() + p.tally.pace())(p.b)
+	text := p.tally.name + p.tally.counts() + p.tally.pace()
+	progressbar.OptionSetDescription(text)(p.b)
+	progressbar.OptionSetWidth(p.barWidth(text))(p.b)
 	_ = p.b.Add(1)
 }
 

@@ -98,7 +98,7 @@ func TestLinesSayTheTruth(t *testing.T) {
 func TestBarSaysTheTruth(t *testing.T) {
 	var b bytes.Buffer
 	now := clock{time.Unix(0, 0)}
-	p := &bar{w: &b, now: func() time.Time { return now.now }}
+	p := &bar{w: &b, now: func() time.Time { return now.now }, columns: func() int { return 80 }}
 	p.Step("label", 1000, 900)
 	now.pass(time.Minute)
 	p.Done(Key{}, answered, nil)
@@ -112,5 +112,10 @@ func TestBarSaysTheTruth(t *testing.T) {
 	frames := strings.Split(b.String(), "\r")
 	if last := frames[len(frames)-1]; !strings.Contains(last, "label, 1 unscored, 50 tokens/s, about 3m16s left") || !strings.Contains(last, "902/1000") {
 		t.Errorf("last frame %q", last)
+	}
+	for _, f := range frames {
+		if n := len([]rune(strings.TrimSpace(f))); n > 79 {
+			t.Errorf("%d columns on a terminal of 80: %q", n, f)
+		}
 	}
 }
