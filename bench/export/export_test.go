@@ -30,7 +30,7 @@ func sample(t *testing.T, step, item, condition string, repeat int, unscored str
 	if err != nil {
 		t.Fatal(err)
 	}
-	return run.Sample{Key: run.Key{Step: step, Item: item, Condition: condition, Repeat: repeat}, Schema: run.Schema, Unscored: unscored, Data: b,
+	return run.Sample{Key: run.Key{Step: step, Item: item, Condition: condition, Repeat: repeat}, Schema: run.SampleSchema, Unscored: unscored, Data: b,
 		Prompts: []string{strings.Repeat("0", 31) + "1"}, Usage: infer.Usage{Prompt: 100, Evaluated: 70, Cached: 30, Generated: 2}, Seconds: 0.5}
 }
 
@@ -323,6 +323,19 @@ func TestInspect(t *testing.T) {
 	}
 	if want := (modelUsage{350, 10, 510, 150}); log.Stats.Usage["ollama/org/gemma2:9b"] != want {
 		t.Errorf("usage %+v, want %+v", log.Stats.Usage, want)
+	}
+}
+
+// Lines that were made elsewhere have no model.
+func TestWithoutMediator(t *testing.T) {
+	id := identity("mediation")
+	delete(id.Models, "mediator")
+	x := read(t, id, mediated(t))
+	if b := text(t, x, Inspect); !bytes.Contains(b, []byte(`"model":"none/none"`)) {
+		t.Error("the log names a model that wrote nothing")
+	}
+	if dir, err := x.WriteHarness(t.TempDir(), false); err != nil || filepath.Base(dir) != "none" {
+		t.Errorf("folder %s, %v", dir, err)
 	}
 }
 

@@ -55,7 +55,7 @@ type doc struct {
 func (x *Run) WriteHarness(dir string, replace bool) (string, error) {
 	model := x.manifest.Identity.Models[timing.Role]
 	if model.Name == "" {
-		model.Name = "none"
+		model.Backend, model.Name = "none", "none"
 	}
 	dir = filepath.Join(dir, sanitized(model.Name))
 	if err := os.MkdirAll(dir, 0o777); err != nil {

@@ -204,7 +204,7 @@ func (x *Run) inspect() (evalLog, error) {
 		roles[r] = object{"model": modelName(id.Models[r]), "config": object{}, "args": object{"digest": id.Models[r].Digest, "quantization": id.Models[r].Quantization, "num_ctx": id.NumCtx[r]}}
 	}
 	log.Eval = object{"eval_id": short(x.manifest.SamplesHash, "eval"), "run_id": short(x.name, "run"), "task_id": short(x.name, "task"),
-		"created": stamp(x.started()), "task": "ccmed_" + id.Task, "task_version": run.Schema, "task_args": id.Options,
+		"created": stamp(x.started()), "task": "ccmed_" + id.Task, "task_version": run.SampleSchema, "task_args": id.Options,
 		"solver": "ccmed/" + id.Task, "model": x.mainModel(), "model_generate_config": object{"seed": id.Seed}, "model_args": object{}, "model_roles": roles,
 		"dataset": object{"name": filepath.Base(data), "location": data, "samples": len(ids), "sample_ids": ids, "shuffled": false},
 		"config":  object{"epochs": epochs}, "packages": object{"ccmed": id.Version},
@@ -246,14 +246,11 @@ func short(parts ...string) string {
 // modelName is provider/name, as Inspect writes models.
 func modelName(m infer.Model) string { return m.Backend + "/" + m.Name }
 
-// mainModel is the model that the run is about.
+// mainModel is the model that the run is about; Inspect has a name for none, as
+// where lines made elsewhere are scored.
 func (x *Run) mainModel() string {
-	models := x.manifest.Identity.Models
-	if m, ok := models[timing.Role]; ok { // mediation's mediator has the same name
+	if m, ok := x.manifest.Identity.Models[timing.Role]; ok { // mediation's mediator has the same name
 		return modelName(m)
-	}
-	for _, role := range slices.Sorted(maps.Keys(models)) {
-		return modelName(models[role])
 	}
 	return "none/none"
 }
