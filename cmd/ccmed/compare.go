@@ -117,7 +117,7 @@ func openCompared(paths []string, base string) ([]comparedRun, error) {
 	}
 	at := 0
 	if base != "" {
-		at = slices.IndexFunc(runs, func(r comparedRun) bool { return r.path == base || r.name == base })
+		at = slices.IndexFunc(runs, func(r comparedRun) bool { return filepath.Clean(r.path) == filepath.Clean(base) || r.name == base })
 		if at < 0 {
 			return nil, usagef("--base %s is none of the runs that are compared", base)
 		}
@@ -224,7 +224,7 @@ func compareRuns(ctx context.Context, runs []comparedRun, f compareFlags) (*comp
 				p.Notes = append(p.Notes, measureName(&d)+": all dialogues are of one scenario context; at least 2 are needed")
 				continue
 			case err != nil:
-				return nil, err
+				return nil, fmt.Errorf("compare %s with %s: %w", r.path, runs[0].path, err)
 			}
 			p.Measures = append(p.Measures, &d)
 			family = append(family, &d)
@@ -302,7 +302,7 @@ func incomparable(x, y run.Identity) (differ, other []string, err error) {
 			differ = append(differ, strings.TrimPrefix(d.Field, "options.")+values)
 		case area == "options" && name != "data" && name != "limit" && name != "split":
 			other = append(other, name+values)
-		case area == "num_ctx", area == "version":
+		case area == "num_ctx", area == "version", area == "shard":
 			other = append(other, d.Field+values)
 		}
 	}

@@ -23,7 +23,7 @@ type showFlags struct {
 	samples, unscored, prompts     bool
 	item, step, condition          string
 	itemSet, stepSet, conditionSet bool
-	of                             bool // samples, by any of the above
+	choosing                       bool // among samples, by any of the options for that
 }
 
 func (a *app) runsShowCmd() *cobra.Command {
@@ -46,8 +46,8 @@ model read.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			fl := cmd.Flags()
 			f.itemSet, f.stepSet, f.conditionSet = fl.Changed("item"), fl.Changed("step"), fl.Changed("condition")
-			f.of = f.samples || f.itemSet || f.stepSet || f.conditionSet || f.unscored || f.prompts
-			if f.of && f.section != "" {
+			f.choosing = f.samples || f.itemSet || f.stepSet || f.conditionSet || f.unscored || f.prompts
+			if f.choosing && f.section != "" {
 				return usagef("--section chooses among findings and the other options among samples; give one of them")
 			}
 			return a.showFolder(cmd.Context(), args[0], f)
@@ -66,10 +66,10 @@ model read.`,
 
 func (a *app) showFolder(ctx context.Context, path string, f showFlags) error {
 	kind := kindOf(path)
-	if f.of && kind != kindRun {
+	if f.choosing && kind != kindRun {
 		return usagef("%s has no samples to choose among; it is %s", path, describeKind(kind))
 	}
-	if f.of {
+	if f.choosing {
 		return a.showSamples(path, f)
 	}
 	if kind == kindRun {
