@@ -31,14 +31,16 @@ Findings of probes are made again, with: ccmed probe train RUN`,
   ccmed runs migrate runs/*`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			var errs []error
 			for _, path := range args {
 				did, err := a.migrate(cmd.Context(), path)
 				if err != nil {
-					return err
+					errs = append(errs, err)
+					continue
 				}
 				fmt.Fprintf(a.stdout, "%s: %s\n", path, did)
 			}
-			return nil
+			return errors.Join(errs...)
 		},
 	}
 }
@@ -48,7 +50,7 @@ func (a *app) migrate(ctx context.Context, path string) (string, error) {
 	switch kindOf(path) {
 	case kindRun:
 	case "":
-		return "", fmt.Errorf("%s is no folder that ccmed made; ccmed runs ls lists those that are", path)
+		return "", notOurs(path)
 	default:
 		if f, _ := readFolder(path); f.Fault != "" {
 			return "", errors.New(f.Fault)

@@ -148,9 +148,14 @@ func (a *app) verifyFolder(ctx context.Context, path string) ([]verdictOn, error
 	case kindSuite:
 		return a.verifySuite(ctx, path)
 	default:
-		return nil, fmt.Errorf("%s is no folder that ccmed made; ccmed runs ls lists those that are", path)
+		v.Faults = append(v.Faults, notOurs(path).Error())
 	}
 	return []verdictOn{v}, err
+}
+
+// notOurs is the error of a folder that the program did not make.
+func notOurs(path string) error {
+	return fmt.Errorf("%s is no folder that ccmed made; ccmed runs ls lists those that are", path)
 }
 
 func (a *app) verifySuite(ctx context.Context, path string) ([]verdictOn, error) {
