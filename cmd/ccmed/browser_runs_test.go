@@ -136,16 +136,27 @@ func scriptedTiming(t *testing.T, path, data string, ds []dialogue.Dialogue) {
 	scriptedRun(t, path, data, ds, scripted(timing.Role), map[string]any{"mode": "stream", "first_turn": 3}, task)
 }
 
-// scriptedMediation writes a mediation run: lines and continuations are hostile, and
-// the labeller moves towards integration, more so where somebody steps in. A
-// qualified labeller agrees with the card's records.
-func scriptedMediation(t *testing.T, path, data string, ds []dialogue.Dialogue, qualified bool, say func(i int) string) {
+// scriptedMediator plays all roles of a mediation run.
+type scriptedMediator struct {
+	qualified bool // the labeller agrees with the card's records
+	say       func(i int) string
+	turn      func(dialogue.Dialogue) int // nil is the conflict turn; 0 never steps in
+}
+
+// scriptedMediation writes a mediation run in which the labeller moves towards
+// integration where somebody steps in.
+func scriptedMediation(t *testing.T, path, data string, ds []dialogue.Dialogue, m scriptedMediator) {
 	task := run.Task[mediation.Item]{Name: "mediation"}
 	for _, d := range ds {
 		items := []mediation.Item{mediation.CardItem(d)}
-		for _, c := range []string{mediation.ND, mediation.D, mediation.Unmediated} {
-			items = append(items, mediation.Item{Dialogue: d, Condition: c, Turn: d.ConflictTurn})
+		turn := d.ConflictTurn
+		if m.turn != nil {
+			turn = m.turn(d)
 		}
+		for _, c := range []string{mediation.ND, mediation.D} {
+			items = append(items, mediation.Item{Dialogue: d, Condition: c, Turn: turn})
+		}
+		items = append(items, mediation.Item{Dialogue: d, Condition: mediation.Unmediated, Turn: d.ConflictTurn})
 		for _, it := range items {
 			task.Units = append(task.Units, run.Unit[mediation.Item]{Item: d.Key(), Condition: it.Condition, Group: d.Key(), Value: it})
 		}
@@ -153,6 +164,9 @@ func scriptedMediation(t *testing.T, path, data string, ds []dialogue.Dialogue, 
 	step := func(name string, do func(it mediation.Item) (any, string)) {
 		task.Steps = append(task.Steps, run.Step[mediation.Item]{Name: name, Do: func(_ context.Context, _ infer.Backend, u run.Unit[mediation.Item], _ run.Lookup) (run.Sample, error) {
 			v, unscored := do(u.Value)
+			if u.Value.Turn == 0 {
+				unscored = "no turn was predicted"
+			}
 			b, err := json.Marshal(v)
 			return run.Sample{Unscored: unscored, Data: b}, err
 		}})
@@ -164,7 +178,7 @@ func scriptedMediation(t *testing.T, path, data string, ds []dialogue.Dialogue, 
 		d := it.Dialogue
 		u := mediation.Utterance{Gold: d.ConflictTurn, Turn: it.Turn, LastTurn: d.LastTurn(), Stage: d.Stage.String(), Context: d.ContextKey(), Source: "none"}
 		if mediated(it) {
-			u.Source, u.Text, u.Sentences = "model", fmt.Sprintf("%s (%s)", say(d.ID), it.Condition), 1
+			u.Source, u.Text, u.Sentences = "model", fmt.Sprintf("%s (%s)", m.say(d.ID), it.Condition), 1
 		}
 		return u, ""
 	})
@@ -174,7 +188,7 @@ func scriptedMediation(t *testing.T, path, data string, ds []dialogue.Dialogue, 
 		}
 		var c mediation.Continuation
 		for n := it.Turn + 1; n <= it.Dialogue.LastTurn(); n++ {
-			c.Turns = append(c.Turns, mediation.SimTurn{T: n, Agent: 2 - n%2, Text: say(it.Dialogue.ID + n)})
+			c.Turns = append(c.Turns, mediation.SimTurn{T: n, Agent: 2 - n%2, Text: m.say(it.Dialogue.ID + n)})
 		}
 		return c, ""
 	})
@@ -188,12 +202,12 @@ func scriptedMediation(t *testing.T, path, data string, ds []dialogue.Dialogue, 
 			return l
 		}
 		labels := mediation.Labels{Pre: at(d.ConflictTurn, int(d.Stage))}
-		for n := d.ConflictTurn + 1; n <= d.LastTurn(); n++ {
-			stage := min(5, int(d.Stage)+(n-d.ConflictTurn)*map[string]int{mediation.ND: 2, mediation.D: 3}[it.Condition]/3)
+		for n := it.Turn + 1; n <= d.LastTurn(); n++ {
+			stage := min(5, int(d.Stage)+(n-it.Turn)*map[string]int{mediation.ND: 2, mediation.D: 3}[it.Condition]/3)
 			l := at(n, stage)
 			if it.Condition == mediation.Card {
 				l.Recorded = d.Unmediated()[n-1].Label
-				if s, err := dmis.ParseStage(l.Recorded); err == nil && qualified {
+				if s, err := dmis.ParseStage(l.Recorded); err == nil && m.qualified {
 					l = at(n, int(s))
 					l.Recorded = s.String()
 				}
@@ -202,7 +216,7 @@ func scriptedMediation(t *testing.T, path, data string, ds []dialogue.Dialogue, 
 		}
 		if it.Condition == mediation.Card {
 			labels.Again = &labels.Pre
-			if !qualified {
+			if !m.qualified {
 				for i := range labels.After {
 					labels.After[i].P = [6]float64{0.9}
 				}

@@ -309,7 +309,7 @@ func TestBrowserHostileTexts(t *testing.T) {
 	data, ds := scriptedRecords(t, 20)
 	dir := t.TempDir()
 	scriptedTiming(t, filepath.Join(dir, "t"), data, ds)
-	scriptedMediation(t, filepath.Join(dir, "m"), data, ds, true, func(i int) string { return hostile[i%len(hostile)] })
+	scriptedMediation(t, filepath.Join(dir, "m"), data, ds, scriptedMediator{qualified: true, say: func(i int) string { return hostile[i%len(hostile)] }})
 	c.open(writeReport(t, hostile[0], dir))
 	c.openAll()
 	// Not innerText, which leaves out what is far from being seen.
@@ -419,7 +419,7 @@ func TestBrowserAccessible(t *testing.T) {
 	data, ds := scriptedRecords(t, 12)
 	dir := t.TempDir()
 	scriptedTiming(t, filepath.Join(dir, "t"), data, ds)
-	scriptedMediation(t, filepath.Join(dir, "m"), data, ds, true, func(i int) string { return hostile[i%len(hostile)] })
+	scriptedMediation(t, filepath.Join(dir, "m"), data, ds, scriptedMediator{qualified: true, say: func(i int) string { return hostile[i%len(hostile)] }})
 	file := writeReport(t, "two runs", dir)
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{1200, 360} {
@@ -454,9 +454,9 @@ func TestBrowserScreenshot(t *testing.T) {
 	dir := t.TempDir()
 	ds := dialogue.Sample()
 	scriptedTiming(t, filepath.Join(dir, "timing"), "sample", ds)
-	scriptedMediation(t, filepath.Join(dir, "mediation"), "sample", ds, true, func(i int) string {
+	scriptedMediation(t, filepath.Join(dir, "mediation"), "sample", ds, scriptedMediator{qualified: true, say: func(i int) string {
 		return []string{"Could each of you say what the other seems to care about?", "I hear that both of you want this to go well.", "What would it look like from the other side?"}[i%3]
-	})
+	}})
 	c.do(chromedp.EmulateViewport(1200, 1000))
 	c.open(writeReport(t, "Scripted answers over the built-in sample", dir))
 	eval[bool](c, `(() => {

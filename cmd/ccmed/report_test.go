@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/mediation"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
@@ -108,7 +109,7 @@ func TestReportHidesWhatTablesHide(t *testing.T) {
 	data, ds := scriptedRecords(t, 12)
 	for _, qualified := range []bool{true, false} {
 		path := filepath.Join(t.TempDir(), "m")
-		scriptedMediation(t, path, data, ds, qualified, func(int) string { return "a line" })
+		scriptedMediation(t, path, data, ds, scriptedMediator{qualified: qualified, say: func(int) string { return "a line" }})
 		b := browserOf(t, path)
 		if got := slices.ContainsFunc(b.Measures, func(m string) bool { return strings.HasPrefix(m, "AUC") }); got != qualified {
 			t.Errorf("qualified %v: the measures are %q", qualified, b.Measures)
@@ -137,6 +138,35 @@ func TestReportHidesWhatTablesHide(t *testing.T) {
 		if it := itemOf(t, b, "6"); !strings.Contains(it.Note, "ND: 1 of") || !slices.Contains(it.Facets[3], "unscored") {
 			t.Errorf("dialogue 6 says %q, %q", it.Note, it.Facets[3])
 		}
+	}
+}
+
+// TestReportPredictedTurns: a run that steps in at predicted turns says whether they
+// were right.
+func TestReportPredictedTurns(t *testing.T) {
+	data, ds := scriptedRecords(t, 12)
+	path := filepath.Join(t.TempDir(), "m")
+	scriptedMediation(t, path, data, ds, scriptedMediator{qualified: true, say: func(int) string { return "a line" }, turn: func(d dialogue.Dialogue) int {
+		switch d.ID % 4 {
+		case 1:
+			return min(d.ConflictTurn+1, d.LastTurn()-1)
+		case 3:
+			return 0
+		}
+		return d.ConflictTurn
+	}})
+	b := browserOf(t, path)
+	for id, want := range map[string][]string{"4": {"right", "scored"}, "1": {"wrong", "late", "scored"}, "3": {"wrong", "no turn", "unscored"}} {
+		it := itemOf(t, b, id)
+		if !slices.Equal(it.Facets[3], want) {
+			t.Errorf("dialogue %s: outcome %q, want %q (%s)", id, it.Facets[3], want, it.Note)
+		}
+	}
+	if got := measure(t, b, itemOf(t, b, "1"), turnError); got != 1 {
+		t.Errorf("dialogue 1 is %v turns late, want 1", got)
+	}
+	if note := itemOf(t, b, "3").Note; !strings.Contains(note, "ND: no turn was predicted") {
+		t.Errorf("dialogue 3 says %q", note)
 	}
 }
 
@@ -214,7 +244,7 @@ func TestReportJoinsTasks(t *testing.T) {
 	data, ds := scriptedRecords(t, 4)
 	dir := t.TempDir()
 	scriptedTiming(t, filepath.Join(dir, "t"), data, ds)
-	scriptedMediation(t, filepath.Join(dir, "m"), data, ds, true, func(int) string { return "a line" })
+	scriptedMediation(t, filepath.Join(dir, "m"), data, ds, scriptedMediator{qualified: true, say: func(int) string { return "a line" }})
 	b := browserOf(t, dir)
 	runs := map[string]int{}
 	conditions := map[string]bool{}
