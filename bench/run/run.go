@@ -12,6 +12,7 @@
 //	prompts.jsonl  every distinct prompt once, by hash, as the model read it
 //	errors.jsonl   one Failure a line: every failed attempt with its cause
 //	metrics.json   what scoring found
+//	*.schema-N.*   manifest and metrics as they were before Migrate
 //	log.txt        what happened when
 //	lock           who writes to the directory now
 //
