@@ -105,6 +105,11 @@ func (v *verification) hashes() error {
 	if n != v.manifest.Samples {
 		v.fault("%s holds %d samples and the manifest says %d", file, n, v.manifest.Samples)
 	}
+	if k := len(v.manifest.Sessions); k > 0 && v.manifest.Sessions[k-1].Summary != nil {
+		if sum := v.manifest.Sessions[k-1].Summary; sum.Scored+sum.Unscored != n {
+			v.fault("%s: sessions.%d.summary counts %d scored and %d unscored samples, and there are %d", v.file(ManifestFile), k-1, sum.Scored, sum.Unscored, n)
+		}
+	}
 	if hash != v.manifest.SamplesHash {
 		v.fault("%s was changed since the run: its hash is %s and the manifest says %s", file, hash, orNone(v.manifest.SamplesHash))
 	}

@@ -71,6 +71,7 @@ func TestVerifyFinds(t *testing.T) {
 		{"a prompt that is gone", PromptsFile, cutFirstLine, []string{"of say of item item-000 is not in prompts.jsonl"}},
 		{"a changed option", ManifestFile, replace(`"limit": 20`, `"limit": 21`), []string{"manifest.json: identity was changed", "identity_sha256"}},
 		{"a changed model", ManifestFile, replace(`"name": "echo"`, `"name": "gpt"`), []string{"identity was changed"}},
+		{"a changed count", ManifestFile, replace(`"scored": 6`, `"scored": 60`), []string{"sessions.0.summary counts 60 scored and 0 unscored samples, and there are 6"}},
 		{"a changed list of items", ManifestFile, replace(`"item-002"`, `"item-003"`), []string{"items_hash is stored as", "item-003"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
