@@ -220,7 +220,7 @@
 
     const labelled = (name, control) => element('label', control.type === 'checkbox' ? { class: 'check' } : {}, element('span', {}, name), control);
     const controls = element('form', { class: 'controls', role: 'search', 'aria-label': 'Filter and sort ' + browser.name },
-      labelled('text', search), ...shown.map((f, k) => labelled(f.name, selects[k])), labelled('sort by', sort), labelled('descending', descending), clear);
+      labelled('search', search), ...shown.map((f, k) => labelled(f.name, selects[k])), labelled('sort by', sort), labelled('descending', descending), clear);
     controls.addEventListener('submit', (e) => e.preventDefault());
     filter();
     place.replaceChildren(controls, status, list);
