@@ -134,31 +134,46 @@ func (a *app) reportSections(ctx context.Context, paths []string, seed int64) ([
 	if err != nil {
 		return nil, err
 	}
-	names := runNames(runs)
+	paths = make([]string, len(runs))
+	for i, f := range runs {
+		paths[i] = f.path
+	}
+	names := runNames(paths)
 	r := reported{browser: dialogueBrowser}
 	var each []report.Section
-	for i, path := range runs {
+	var shown []string
+	for i, path := range paths {
 		var sections []report.Section
 		if exists(filepath.Join(path, sft.ManifestFile)) {
 			sections, err = r.training(ctx, names[i], path)
 		} else {
 			sections, err = a.reportRun(ctx, &r, names[i], path, seed)
 		}
+		if err != nil && runs[i].within && ctx.Err() == nil {
+			// One run among many that nobody named must not cost the others' report.
+			r.warnings = append(r.warnings, caution{names[i], "left out: " + err.Error()})
+			a.note("left out: %v", err)
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
+		shown = append(shown, path)
 		for _, s := range sections {
-			if len(runs) > 1 {
+			if len(paths) > 1 {
 				s.Title = names[i] + ": " + s.Title
 			}
 			each = append(each, s)
 		}
 	}
+	if len(shown) == 0 {
+		return nil, errors.New("none of these runs can be reported")
+	}
 	compared, err := beforeAfter(r.scored, seed)
 	if err != nil {
 		return nil, err
 	}
-	paired, err := a.compared(ctx, runs)
+	paired, err := a.compared(ctx, shown)
 	if err != nil {
 		return nil, err
 	}
@@ -258,20 +273,26 @@ func integrity(dir *run.Dir) ([]string, error) {
 	return []string{"samples.jsonl is not what the run wrote: lines are missing, or it was edited by hand (ccmed runs verify tells more)"}, nil
 }
 
+// runFolder is a run to report; within says that only a folder above it was named.
+type runFolder struct {
+	path   string
+	within bool
+}
+
 // runFolders lists the runs that paths name: a run itself, or the runs in a folder,
 // such as a suite's. Each is listed once.
-func runFolders(paths []string) ([]string, error) {
-	var out []string
+func runFolders(paths []string) ([]runFolder, error) {
+	var out []runFolder
 	seen := map[string]bool{}
-	add := func(p string) {
+	add := func(p string, within bool) {
 		if abs, err := filepath.Abs(p); err == nil && !seen[abs] {
 			seen[abs] = true
-			out = append(out, p)
+			out = append(out, runFolder{p, within})
 		}
 	}
 	for _, p := range paths {
 		if isRun(p) {
-			add(p)
+			add(p, false)
 			continue
 		}
 		entries, err := os.ReadDir(p)
@@ -287,7 +308,7 @@ func runFolders(paths []string) ([]string, error) {
 		n := 0
 		for _, e := range entries {
 			if in := filepath.Join(p, e.Name()); isRun(in) {
-				add(in)
+				add(in, true)
 				n++
 			}
 		}
