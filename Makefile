@@ -1,17 +1,18 @@
 # make demo          build, fetch engine and model, run timing and mediation, print the tables, write a report
 # make demo-ollama   the same through a real Ollama server
-# make test          everything: format, vet, staticcheck, race tests, real engine, real server
+# make test          everything: format, vet, staticcheck, race tests, real engine, real server, browser, training, exports
 #
 # Time budget of `make test` on two cores with an empty cache: 60 minutes in all.
 #   modules, engine, model   2 min   once
+#   browser                  1 min   once, when there is none
 #   ollama build             6 min   once, when no ollama is on the PATH
 #   lint                     3 min
 #   unit and race tests     12 min   the real engine and the real server included
 #   torch                    4 min   once, 3 GB
 #   training scripts         3 min
-#   the line of fine-tuning  3 min
+#   the line of fine-tuning  5 min
 #   states against torch     3 min
-# What is left is for later parts (a browser).
+#   exports                  3 min   1 of it once, 0.7 GB
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -35,27 +36,30 @@ demo-ollama: build
 	CCMED_OLLAMA_BIN="$$ollama" scripts/with_ollama.sh smollm2-demo "$$model" scripts/demo.sh smollm2-demo --backend ollama
 
 lint:
-	test -z "$$(gofmt -l bench cmd infer probe scripts sft)" || { gofmt -l bench cmd infer probe scripts sft; exit 1; }
+	test -z "$$(gofmt -l bench cmd docs infer probe scripts sft)" || { gofmt -l bench cmd docs infer probe scripts sft; exit 1; }
 	go vet ./...
 	go run $(STATICCHECK) ./...
 	go mod tidy -diff
 	for f in scripts/*.sh .ci/run; do bash -n "$$f"; done
 
 # The Python side: what its packages check, the training scripts, the whole line of
-# fine-tuning, and hidden states against transformers.
+# fine-tuning, hidden states against transformers, and exports in the tools that they
+# are made for.
 test-python:
 	python=$$(scripts/test_python.sh); model=$$(scripts/get_smollm2.sh); ollama=$$(scripts/install_ollama.sh); \
-	"$$python" -m ruff check probe/linear/testdata; \
+	"$$python" -m ruff check probe/linear/testdata bench/timing/testdata; \
 	scripts/test_train.sh -q; \
 	CCMED_REQUIRE=1 CCMED_REQUIRE_PYTHON=1 CCMED_TEST_PYTHON="$$python" CCMED_TEST_MODEL="$$model" CCMED_OLLAMA_BIN="$$ollama" \
 	  go test -count=1 -timeout 30m -run 'TinyLine|SmolLM2Line' ./cmd/ccmed
 	scripts/test_states.sh
+	scripts/test_exports.sh
 
 # CCMED_REQUIRE=1 turns "skipped: no engine, model or server" into a failure.
 test: build lint
 	bin/ccmed engine install
-	model=$$(scripts/get_smollm2.sh); ollama=$$(scripts/install_ollama.sh); \
-	CCMED_REQUIRE=1 CCMED_TEST_MODEL="$$model" CCMED_OLLAMA_BIN="$$ollama" go test -race -timeout 40m ./...
+	model=$$(scripts/get_smollm2.sh); ollama=$$(scripts/install_ollama.sh); chromium=$$(scripts/install_chromium.sh); axe=$$(scripts/get_axe.sh); \
+	CCMED_REQUIRE=1 CCMED_REQUIRE_BROWSER=1 CCMED_TEST_MODEL="$$model" CCMED_OLLAMA_BIN="$$ollama" \
+	  CCMED_TEST_CHROMIUM="$$chromium" CCMED_TEST_AXE="$$axe" go test -race -timeout 40m ./...
 	$(MAKE) test-python
 
 # BenchmarkStatesTransformers needs CCMED_BENCH_PYTHON, see scripts/test_python.sh.
