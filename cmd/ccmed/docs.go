@@ -129,11 +129,19 @@ func markdownPages(root *cobra.Command) map[string]string {
 
 func anchor(path string) string { return strings.ReplaceAll(path, " ", "-") }
 
+// sentence ends a short help text, most of which have no full stop, as a sentence.
+func sentence(s string) string {
+	if strings.HasSuffix(s, "?") {
+		return s
+	}
+	return strings.TrimSuffix(s, ".") + "."
+}
+
 // commandPage is the page of a command and of those below it.
 func commandPage(c *cobra.Command, level string) string {
 	c.InitDefaultHelpFlag() // which the command that runs now has already
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%s %s\n\n%s.\n", level, c.CommandPath(), strings.TrimSuffix(c.Short, "."))
+	fmt.Fprintf(&b, "\n%s %s\n\n%s\n", level, c.CommandPath(), sentence(c.Short))
 	if c.Long != "" {
 		fmt.Fprintf(&b, "\n%s", textBlock(c.Long))
 	}

@@ -77,9 +77,9 @@ on the mediator: make them once and share them with --baselines RUN.`,
 
 func (m *mediateFlags) registerOptions(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.Float64Var(&m.opt.Temperature, "temperature", 0, "of the mediator; 0 is greedy")
+	f.Float64Var(&m.opt.Temperature, "temperature", 0, "temperature of the mediator; 0 is greedy")
 	f.IntVar(&m.opt.MaxTokens, "max-tokens", 160, "cap of the mediator's line")
-	f.Float64Var(&m.opt.SimTemp, "sim-temperature", 0.8, "of the simulator")
+	f.Float64Var(&m.opt.SimTemp, "sim-temperature", 0.8, "temperature of the simulator")
 	f.IntVar(&m.opt.SimMaxTokens, "sim-max-tokens", 120, "cap of one simulated turn")
 	f.Float64Var(&m.opt.MinMass, "min-mass", 0.05, "least probability on the digits for a scored label")
 	f.StringVar(&m.opt.Form, "history", mediation.Transcript, "what the labeller reads: transcript, or speaker (the speaker's own view)")

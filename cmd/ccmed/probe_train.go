@@ -71,7 +71,7 @@ folder of them each on its own cell.`,
 	f.IntVar(&t.shuffles, "shuffles", 1, "shuffled-label baselines")
 	f.IntVar(&t.controls, "controls", 3, "control tasks by type; 0 leaves out control tasks, code lengths and the gain over words")
 	f.Float64Var(&t.margin, "margin", 0.05, "accuracies that differ by less count as equal; choose it before looking")
-	f.Float64Var(&t.cosine, "cosine-margin", 0.02, "the same for the cosines of the content probe")
+	f.Float64Var(&t.cosine, "cosine-margin", 0.02, "cosines of the content probe that differ by less count as equal; choose it before looking")
 	f.StringVar(&t.embedder, "embedder", "", "Ollama model that embeds lines for the content probe, such as all-minilm (default: TF-IDF and singular values)")
 	f.StringArrayVar(&t.hosts, "host", nil, "address of the embedder's server (default $OLLAMA_HOST or 127.0.0.1:11434)")
 	f.StringVar(&t.apply, "apply", "", "saved probes, a file or a folder: apply them and train none")

@@ -44,8 +44,9 @@ the network. Its one script shows the dialogues, copies, and saves everything as
 without scripts all else can be read.
 
 A RUN is the folder of a run or of a training, or a folder of them: of a suite, of all
-runs; what cannot be read in there is left out and named. --format json writes everything as data, --format md what a page has without its
-figures and dialogues; --out - writes to standard output.`,
+runs; what cannot be read in there is left out and named. --format json writes
+everything as data, --format md what a page has without its figures and dialogues;
+--out - writes to standard output.`,
 		Example: `  ccmed report runs/TIMING runs/MEDIATION --out report.html
   ccmed report runs/STORE --out probes.html
   ccmed report runs/NIGHT --format json --out night.json`,

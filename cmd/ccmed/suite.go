@@ -45,9 +45,10 @@ func (a *app) suiteCmd() *cobra.Command {
 		Short: "Run the steps of a suite",
 		Long: `run goes through the steps of a suite: a YAML file, or one of the embedded ones.
 Each step is a command of this program; one that makes a run has its folder in
---out. Run it again to go on: steps that are done are skipped, one that was begun is resumed. A
-step that fails keeps those from running that need it, and no others. What a step
-prints is shown, and kept as STEP.txt; with --quiet or --json it is kept only.
+--out. Run it again to go on: steps that are done are skipped, one that was begun is
+resumed. A step that fails keeps those from running that need it, and no others.
+What a step prints is shown, and kept as STEP.txt; with --quiet or --json it is kept
+only.
 
 A suite has variables (suite show NAME lists them), each set by --set, and steps:
 
