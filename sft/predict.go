@@ -116,10 +116,15 @@ func (p *Prediction) Task(ds []dialogue.Dialogue) (run.Task[dialogue.Dialogue], 
 
 // Text is what the model reads of the first turns of a dialogue.
 func (p *Prediction) Text(d dialogue.Dialogue, turns int) string {
-	if p.Reword != nil {
-		d = d.Reword(p.Reword)
+	return Sequence(p.read(d), turns)
+}
+
+// read is the dialogue as the model reads it.
+func (p *Prediction) read(d dialogue.Dialogue) dialogue.Dialogue {
+	if p.Reword == nil {
+		return d
 	}
-	return Sequence(d, turns)
+	return d.Reword(p.Reword)
 }
 
 // Prompt is what an utterance after the turn is decoded from.
@@ -168,7 +173,7 @@ func (p Prediction) decide(ctx context.Context, _ infer.Backend, u run.Unit[dial
 	} else if err != nil {
 		return run.Sample{}, err
 	}
-	dec, err := timing.Decided(d, curve, p.FirstTurn, p.Threshold)
+	dec, err := timing.Decided(p.read(d), curve, p.FirstTurn, p.Threshold) // with the lengths that the model read
 	if err != nil {
 		return run.Sample{}, err
 	}

@@ -269,6 +269,11 @@ func TestPredictionReadsMasked(t *testing.T) {
 			t.Errorf("turn %d is not reworded in\n%s", turn.T, got)
 		}
 	}
+	p.Reword = func(string) string { return "Hm." }
+	dec, _ := decode[timing.Decision](t, predicted(t, p, []dialogue.Dialogue{d}, &infertest.Scripted{}), StepDecide, d.Key())
+	if want := slices.Repeat([]int{3}, d.LastTurn()); !slices.Equal(dec.Lengths, want) {
+		t.Errorf("lengths %v, want those of what was read, %v", dec.Lengths, want)
+	}
 }
 
 // TestPredictionOfRealModel holds the curve of one causal pass against the state

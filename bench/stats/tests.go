@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// exactGroups is the largest number of groups whose signs are enumerated.
+// exactGroups is the largest number of groups that differ whose signs are
+// enumerated.
 const exactGroups = 15
 
 // rounding is the relative difference that counts as a tie between a permuted
@@ -19,9 +20,9 @@ const rounding = 1e-9
 // SignFlip tests, two-sided, whether the mean of paired differences is zero. It
 // flips the signs of whole groups, which is exact where a group's differences
 // are symmetric around zero when nothing differs; nil groups make every item its
-// own. Up to 15 groups all sign patterns are enumerated, the observed one among
-// them; above, p = (b+1)/(m+1) with b of m random patterns at least as extreme
-// (Phipson and Smyth 2010).
+// own. Where up to 15 groups differ at all, every sign pattern is enumerated, the
+// observed one among them; above, p = (b+1)/(m+1) with b of m random patterns at
+// least as extreme (Phipson and Smyth 2010).
 func SignFlip(d []float64, groups []string, resamples int, seed uint64) (float64, error) {
 	if err := finite("difference", d); err != nil {
 		return 0, err
@@ -30,15 +31,20 @@ func SignFlip(d []float64, groups []string, resamples int, seed uint64) (float64
 	if err != nil {
 		return 0, err
 	}
-	// The number of items is the same under every pattern, so sums do for means.
-	sums := make([]float64, len(cs))
+	// The number of items is the same under every pattern, so sums do for means; a
+	// group whose sum is zero changes none.
+	var sums []float64
 	observed, size := 0.0, 0.0
-	for k, c := range cs {
+	for _, c := range cs {
+		sum := 0.0
 		for _, i := range c {
-			sums[k] += d[i]
+			sum += d[i]
 			size += math.Abs(d[i])
 		}
-		observed += sums[k]
+		if sum != 0 {
+			sums = append(sums, sum)
+		}
+		observed += sum
 	}
 	least := math.Abs(observed) - rounding*size
 	if len(sums) <= exactGroups {

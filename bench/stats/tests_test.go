@@ -25,6 +25,7 @@ func TestSignFlipEnumerates(t *testing.T) {
 		"one group":               {[]float64{1, 2, 3}, []string{"a", "a", "a"}, 1},
 		"whole groups flip":       {[]float64{1, 1, 1, 1, 1, 1}, []string{"a", "a", "b", "b", "c", "c"}, 2.0 / 8},
 		"no difference":           {[]float64{0, 0, 0}, nil, 1},
+		"few of many differ":      {append(make([]float64, 60), 1, 1, 1, 1, 1, 1, 1), nil, 2.0 / 128},
 		"they cancel":             {[]float64{0.1, 0.2, -0.3}, nil, 1}, // 0.1+0.2−0.3 is not 0 in floating point
 	} {
 		got, err := stats.SignFlip(c.d, c.groups, 0, 0)
@@ -36,8 +37,8 @@ func TestSignFlipEnumerates(t *testing.T) {
 }
 
 func TestSignFlipSamplesWhatItWouldEnumerate(t *testing.T) {
-	// Sixteen groups are sampled; a zero changes no pattern's sum, so fifteen of
-	// them have the same p, enumerated.
+	// Sixteen groups are sampled; one that hardly differs changes no pattern's
+	// place, so the other fifteen have the same p, enumerated.
 	r := rand.New(rand.NewPCG(8, 8))
 	var d []float64
 	for range 15 {
@@ -48,12 +49,12 @@ func TestSignFlipSamplesWhatItWouldEnumerate(t *testing.T) {
 		t.Fatal(err)
 	}
 	const m = 100_000
-	got, err := stats.SignFlip(append(d, 0), nil, m, 1)
+	got, err := stats.SignFlip(append(d, 1e-12), nil, m, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	near(t, "sampled p", got, want, 5*math.Sqrt(want*(1-want)/m))
-	again, err := stats.SignFlip(append(d, 0), nil, m, 1)
+	again, err := stats.SignFlip(append(d, 1e-12), nil, m, 1)
 	if err != nil || again != got {
 		t.Errorf("the same seed gives %v and %v (%v)", got, again, err)
 	}
@@ -98,7 +99,7 @@ func TestSignFlipErrors(t *testing.T) {
 	if _, err := stats.SignFlip(nil, nil, 10, 0); !errors.Is(err, stats.ErrNoItems) {
 		t.Errorf("no items: %v", err)
 	}
-	if p, err := stats.SignFlip(make([]float64, 16), nil, 0, 0); err == nil {
+	if p, err := stats.SignFlip(slices.Repeat([]float64{1}, 16), nil, 0, 0); err == nil {
 		t.Errorf("no resamples: %v", p)
 	}
 	if p, err := stats.SignFlip([]float64{math.NaN()}, nil, 10, 0); err == nil {
