@@ -136,7 +136,7 @@ func compareTuned(base, tuned scoredRun, masked *scoredRun, seed uint64) (report
 		return s, nil
 	}
 	s.Tables, s.Figures = append(s.Tables, d.table()), []report.Figure{d.figure()}
-	s.Notes = append(s.Notes, d.learned(), "the bag of words was trained on the same records: what it reaches, words alone give away")
+	s.Notes = append(s.Notes, d.learned(), "the bag of words was trained on the training records: what it reaches, words alone give away")
 	return s, nil
 }
 
