@@ -516,6 +516,45 @@ func TestLongest(t *testing.T) {
 	}
 }
 
+// What is planned is what is asked, prompt by prompt.
+func TestPlanned(t *testing.T) {
+	d := first()
+	set, err := prompt.Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := at(d, Foreign)
+	foreign.Given = "What does this mean to you?"
+	items := append([]Item{at(d, ND), at(d, D), foreign, CardItem(d)}, BaselineItems(d)...)
+	for _, hidden := range []bool{false, true} {
+		for _, it := range items {
+			o := Options{HideMediator: hidden}
+			cast := newCast()
+			cast.play(t, o, it)
+			o.Prompts = set
+			planned, err := Planned(it, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for role, b := range cast {
+				calls := b.Calls()
+				if len(calls) != len(planned[role]) {
+					t.Errorf("%s: %d prompts of the %s, planned are %d", it.Condition, len(calls), role, len(planned[role]))
+					continue
+				}
+				for i, call := range calls {
+					if got, plan := call.Prompt.Messages[0].Content, planned[role][i].Messages[0].Content; got != plan {
+						t.Errorf("%s, prompt %d of the %s begins %.80q, planned is %.80q", it.Condition, i+1, role, got, plan)
+					}
+				}
+			}
+		}
+	}
+	if ps, err := Planned(Item{Dialogue: d, Condition: ND}, Options{Prompts: set}); ps != nil || err != nil {
+		t.Errorf("without a turn: %v, %v", ps, err)
+	}
+}
+
 func TestSentences(t *testing.T) {
 	for text, want := range map[string]int{"": 0, "One": 1, "One. Two": 2, "One. Two!": 2, "Really?! Yes.": 2, "3.5 is one": 1, "你好。再见。": 2, "Wait... what?": 2, "She said \"no.\" Then yes.": 2} {
 		if got := sentences(text); got != want {

@@ -350,10 +350,17 @@ func (a *app) mediateItems(ctx context.Context, m *mediateFlags, ds []dialogue.D
 	f.shareContext()
 	if m.run.dryRun {
 		calls, first := map[string][]infer.Prompt{}, map[string]infer.Prompt{}
-		for role := range roles {
-			if len(longest[role]) > 0 {
-				calls[role], first[role] = longest[role], longest[role][0]
+		for _, it := range items {
+			ps, err := mediation.Planned(it, m.opt)
+			if err != nil {
+				return err
 			}
+			for role := range ps {
+				calls[role] = append(calls[role], ps[role]...)
+			}
+		}
+		for role := range calls {
+			first[role] = longest[role][0]
 		}
 		return a.dryRun(ctx, f, len(ds), calls, first)
 	}
