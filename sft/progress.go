@@ -26,21 +26,36 @@ func (quiet) End()        {}
 
 // LineProgress returns a TrainProgress for logs: one line at the start, one every
 // tenth of the steps and one a validation.
-func LineProgress(w io.Writer) TrainProgress { return &trainLines{w: w, now: time.Now} }
+func LineProgress(w io.Writer) TrainProgress { return &trainLines{w: w, pace: pace{now: time.Now}} }
 
-type trainLines struct {
-	w     io.Writer
+// pace estimates the time left from the steps of this session alone.
+type pace struct {
 	now   func() time.Time
 	steps int
 	first int // the step that this session began after
 	start time.Time
+}
+
+func (p *pace) begin(e Event) { p.steps, p.first, p.start = e.Steps, e.Step, p.now() }
+
+func (p *pace) left(step int) time.Duration {
+	if step <= p.first {
+		return 0
+	}
+	return (p.now().Sub(p.start) * time.Duration(p.steps-step) / time.Duration(step-p.first)).Round(time.Second)
+}
+
+type trainLines struct {
+	w io.Writer
+	pace
 	tenth int
 }
 
 func (l *trainLines) Event(e Event) {
 	switch e.Event {
 	case "start":
-		l.steps, l.first, l.start, l.tenth = e.Steps, e.Step, l.now(), tenths(e.Step, e.Steps)
+		l.begin(e)
+		l.tenth = tenths(e.Step, e.Steps)
 		fmt.Fprintln(l.w, startLine(e))
 	case "step":
 		if t := tenths(e.Step, l.steps); t > l.tenth {
@@ -50,14 +65,6 @@ func (l *trainLines) Event(e Event) {
 	case "eval", "heldout":
 		fmt.Fprintln(l.w, evalLine(e))
 	}
-}
-
-// left estimates the time to the last step from the steps of this session.
-func (l *trainLines) left(step int) time.Duration {
-	if step <= l.first {
-		return 0
-	}
-	return (l.now().Sub(l.start) * time.Duration(l.steps-step) / time.Duration(step-l.first)).Round(time.Second)
 }
 
 func (l *trainLines) End() {}
@@ -71,10 +78,11 @@ func tenths(step, steps int) int {
 
 // BarProgress returns a TrainProgress for terminals: one bar, and one line a
 // validation.
-func BarProgress(w io.Writer) TrainProgress { return &trainBar{w: w} }
+func BarProgress(w io.Writer) TrainProgress { return &trainBar{w: w, pace: pace{now: time.Now}} }
 
 type trainBar struct {
 	w io.Writer
+	pace
 	b *progressbar.ProgressBar
 }
 
@@ -82,19 +90,20 @@ func (p *trainBar) Event(e Event) {
 	switch e.Event {
 	case "start":
 		p.End()
+		p.begin(e)
 		fmt.Fprintln(p.w, startLine(e))
 		p.b = progressbar.NewOptions(e.Steps,
 			progressbar.OptionSetWriter(p.w),
 			progressbar.OptionSetDescription("training"),
 			progressbar.OptionShowCount(),
-			progressbar.OptionSetPredictTime(true),
+			progressbar.OptionSetPredictTime(false), // it would count the steps before a resume
 			progressbar.OptionThrottle(100*time.Millisecond),
 			progressbar.OptionSetWidth(24),
 			progressbar.OptionOnCompletion(func() { fmt.Fprintln(p.w) }))
 		_ = p.b.Set(e.Step) // an error of the bar is one of writing to the terminal
 	case "step":
 		if p.b != nil {
-			p.b.Describe(stepText(e))
+			p.b.Describe(fmt.Sprintf("%s, %s left", stepText(e), p.left(e.Step)))
 			_ = p.b.Set(e.Step)
 		}
 	case "eval", "heldout":

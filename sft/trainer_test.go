@@ -360,7 +360,7 @@ func TestCurveCountsTheLastTime(t *testing.T) {
 func TestLinesAfterAResume(t *testing.T) {
 	var b bytes.Buffer
 	clock := time.Unix(0, 0)
-	l := &trainLines{w: &b, now: func() time.Time { return clock }}
+	l := &trainLines{w: &b, pace: pace{now: func() time.Time { return clock }}}
 	l.Event(Event{Event: "start", Steps: 100, Validation: Validation{Step: 40}})
 	for step := 41; step <= 60; step++ {
 		clock = clock.Add(3 * time.Second)
@@ -420,5 +420,19 @@ func TestBarIsClean(t *testing.T) {
 	}
 	if !strings.HasSuffix(b.String(), "\n") {
 		t.Errorf("the bar leaves its line open: %q", b.String())
+	}
+}
+
+// The bar's time left is that of the steps since the resume.
+func TestBarAfterAResume(t *testing.T) {
+	var b bytes.Buffer
+	clock := time.Unix(0, 0)
+	p := &trainBar{w: &b, pace: pace{now: func() time.Time { return clock }}}
+	p.Event(Event{Event: "start", Steps: 100, Validation: Validation{Step: 90}})
+	clock = clock.Add(20 * time.Second)
+	p.Event(Event{Event: "step", Validation: Validation{Step: 92}})
+	p.End()
+	if !strings.Contains(b.String(), "1m20s left") {
+		t.Errorf("8 steps of 10 seconds are left: %q", b.String())
 	}
 }
