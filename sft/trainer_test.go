@@ -430,6 +430,7 @@ func TestBarAfterAResume(t *testing.T) {
 	p := &trainBar{w: &b, pace: pace{now: func() time.Time { return clock }}}
 	p.Event(Event{Event: "start", Steps: 100, Validation: Validation{Step: 90}})
 	clock = clock.Add(20 * time.Second)
+	time.Sleep(150 * time.Millisecond) // the bar is drawn ten times a second at most
 	p.Event(Event{Event: "step", Validation: Validation{Step: 92}})
 	p.End()
 	if !strings.Contains(b.String(), "1m20s left") {
