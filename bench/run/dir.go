@@ -263,13 +263,20 @@ func readManifest(path string) (Manifest, error) {
 	}
 	var m Manifest
 	if err := json.Unmarshal(b, &m); err != nil {
-		return Manifest{}, fmt.Errorf("%s is damaged: %w", file, err)
+		return Manifest{}, damagedManifest(file, err)
 	}
 	if m.Schema > Schema {
 		return Manifest{}, &NewerError{File: file, Schema: m.Schema, Reads: Schema, Version: m.Identity.Version}
 	}
+	if m.Identity.Task == "" {
+		return Manifest{}, damagedManifest(file, errors.New("it names no task"))
+	}
 	m.Path = absolute(path)
 	return m, nil
+}
+
+func damagedManifest(file string, err error) error {
+	return fmt.Errorf("%s is damaged: %w; put back a copy of it, or make the run again in another folder", file, err)
 }
 
 func (d *Dir) writeManifest() error {
@@ -454,14 +461,21 @@ func (d *Dir) All() iter.Seq2[Sample, error] {
 	}
 }
 
-// Samples returns all samples in the order of writing.
+// Samples returns all samples in the order of writing. It refuses two of one key,
+// as an edit by hand leaves them: every number would count both.
 func (d *Dir) Samples() ([]Sample, error) {
 	var out []Sample
+	lines := map[Key]int{}
 	for s, err := range d.All() {
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, s)
+		if first, twice := lines[s.Key]; twice {
+			return nil, fmt.Errorf("%s:%d: there is a sample of %s on line %d already; delete one of the two lines",
+				filepath.Join(d.path, SamplesFile), len(out), s.Key, first)
+		}
+		lines[s.Key] = len(out)
 	}
 	return out, nil
 }

@@ -197,12 +197,24 @@ func TestResumeAfterKill(t *testing.T) {
 	}
 }
 
+func TestSamplesRefusesTwoOfOneKey(t *testing.T) {
+	path := three(t)
+	change(t, path, SamplesFile, func(s string) string { return s + s })
+	d, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := d.Samples(); err == nil || !strings.Contains(err.Error(), "samples.jsonl:7: there is a sample of say of item item-000 on line 1 already") {
+		t.Errorf("%d samples, error %v", len(s), err)
+	}
+}
+
 func TestOpenFaults(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Open(dir); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "not a run") {
 		t.Errorf("a folder without a manifest: %v", err)
 	}
-	for text, want := range map[string]string{"{": "damaged", `{"schema":99}`: "newer"} {
+	for text, want := range map[string]string{"{": "damaged", "null": "no task", `{"schema":99}`: "newer"} {
 		if err := os.WriteFile(filepath.Join(dir, ManifestFile), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

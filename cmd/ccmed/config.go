@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -53,6 +55,23 @@ func (a *app) configure(cmd *cobra.Command) error {
 			set(f, "environment variable "+name, v)
 		} else if v, ok := fromFile[f.Name]; ok {
 			set(f, fmt.Sprintf("%s: %s", v.where, f.Name), v.values...)
+		}
+	})
+	if failed != nil {
+		return failed
+	}
+	return finiteFlags(cmd)
+}
+
+// finiteFlags refuses NaN and infinities, which every comparison with a bound lets
+// through or which no option has a meaning for.
+func finiteFlags(cmd *cobra.Command) (failed error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() != "float64" {
+			return
+		}
+		if v, err := strconv.ParseFloat(f.Value.String(), 64); err == nil && (math.IsNaN(v) || math.IsInf(v, 0)) {
+			failed = usagef("--%s %s; it must be a finite number", f.Name, f.Value)
 		}
 	})
 	return failed

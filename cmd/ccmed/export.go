@@ -92,6 +92,11 @@ func (a *app) export(path string, format export.Format, out string, force bool) 
 		if out != "-" && exists(out) && !force {
 			return fmt.Errorf("%s exists and is kept; --force replaces it, --out names another", out)
 		}
+		if exists(out) {
+			if err := ownFile(out); err != nil {
+				return err
+			}
+		}
 		err = a.exportFile(x, format, out)
 	}
 	if err == nil && out != "-" {

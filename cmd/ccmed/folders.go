@@ -68,6 +68,21 @@ func kindOf(path string) string {
 	return ""
 }
 
+// ownFile refuses to write over a file by which a run, export, training, package or
+// suite is known or from which its numbers come.
+func ownFile(path string) error {
+	names := []string{run.SamplesFile, run.PromptsFile, run.ErrorsFile, run.MetricsFile, run.LogFile,
+		sft.TrainFile, sft.ValidFile, sft.HeldOutFile, sft.ConfigFile, sft.EventsFile, sft.ModelFile, sft.HeadFile}
+	for _, m := range marks() {
+		names = append(names, m.file)
+	}
+	dir := filepath.Dir(path)
+	if kind := kindOf(dir); kind != "" && slices.Contains(names, filepath.Base(path)) {
+		return fmt.Errorf("%s belongs to the %s in %s and is kept; --out names another file", path, kind, dir)
+	}
+	return nil
+}
+
 // readFolder says what a folder is. A folder that cannot be read is described by its
 // fault; ok is false where it is none of ours.
 func readFolder(path string) (f folder, ok bool) {

@@ -112,7 +112,7 @@ func vacantFile(path string, force bool) error {
 	case err == nil && !force:
 		return fmt.Errorf("%s exists and is kept; --force replaces it, --out names another", path)
 	case err == nil:
-		return nil
+		return ownFile(path)
 	}
 	if st, err := os.Stat(filepath.Dir(path)); err != nil || !st.IsDir() {
 		return fmt.Errorf("the folder %s is not there; make it, or choose another --out", filepath.Dir(path))
