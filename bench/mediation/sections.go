@@ -113,6 +113,15 @@ func PublishedSection(m Metrics, o published.Options) (s report.Section, ok bool
 
 func interval(e stats.Estimate) string { return report.Interval(e.Value, e.Lo, e.Hi, 2) }
 
+// meanings says what the speakers or the mediator have in each condition.
+var meanings = []struct{ condition, what string }{
+	{ND, "the mediator sees the dialogue alone"},
+	{D, "it is told the conflict's stage as well"},
+	{GroundTruth, "the record's line"},
+	{Generic, "one fixed line"},
+	{Unmediated, "nobody steps in"},
+}
+
 func mainTable(m Metrics) report.Table {
 	t := report.Table{Title: "Conditions (95 % intervals over scenario contexts, Paige scale)",
 		Columns: []report.Column{{Name: "condition"}, {Name: "dialogues", Align: report.Right}, {Name: "lines", Align: report.Right}, {Name: "distinct", Align: report.Right}, {Name: "sentences", Align: report.Right}}}
@@ -150,6 +159,15 @@ func mainTable(m Metrics) report.Table {
 				t.Notes = append(t.Notes, fmt.Sprintf("%s, %s interventions: AUC %.2f, n=%d", c.Condition, k, s.Mean, s.N))
 			}
 		}
+	}
+	var told []string
+	for _, x := range meanings {
+		if slices.ContainsFunc(m.Conditions, func(c ConditionMetrics) bool { return c.Condition == x.condition }) {
+			told = append(told, x.condition+": "+x.what)
+		}
+	}
+	if len(told) > 0 {
+		t.Notes = append([]string{strings.Join(told, "; ")}, t.Notes...)
 	}
 	return t
 }

@@ -94,7 +94,12 @@ type Options struct {
 	// one, its base's.
 	Models          []string
 	Labeller, Judge string // names of the models that labelled and judged
+	Dialogues       int    // number of dialogues that were measured, 0 where it is not known
 }
+
+// evaluated is the number of dialogues that the study evaluates on, of which one has
+// no usable mediation.
+const evaluated = 159
 
 // Find returns the numbers of a topic, in the order of the study.
 func Find(t Topic) []Number {
@@ -136,7 +141,11 @@ func Table(t Topic, ours map[string]Measured, o Options) (table report.Table, ok
 	if len(table.Rows) == 0 {
 		return report.Table{}, false
 	}
-	table.Notes = append([]string{"published: CC-Mediation, arXiv 2609.04855"}, table.Notes...)
+	notes := []string{"published: CC-Mediation, arXiv 2609.04855"}
+	if o.Dialogues > 0 && o.Dialogues < evaluated-1 {
+		notes = append(notes, fmt.Sprintf("here: %d dialogues; published: %d. Fewer dialogues, or others, can be outside a range by chance", o.Dialogues, evaluated))
+	}
+	table.Notes = append(notes, table.Notes...)
 	return table, true
 }
 

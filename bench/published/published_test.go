@@ -133,3 +133,19 @@ func TestTable(t *testing.T) {
 		t.Error("a table of a topic that was not measured")
 	}
 }
+
+// A range over all dialogues is no measure for a few of them without their number.
+func TestTableTellsOfFewDialogues(t *testing.T) {
+	note := func(n int) string {
+		table, _ := Table(Timing, map[string]Measured{TurnAcc: {Value: 0}}, Options{Dialogues: n})
+		return strings.Join(table.Notes, "\n")
+	}
+	if got := note(12); !strings.Contains(got, "here: 12 dialogues; published: 159") {
+		t.Errorf("12 dialogues: %q", got)
+	}
+	for _, n := range []int{0, 158, 159} {
+		if got := note(n); strings.Contains(got, "here:") {
+			t.Errorf("%d dialogues: %q", n, got)
+		}
+	}
+}

@@ -111,7 +111,7 @@ func publishedTable(names []string, m Metrics) (report.Table, bool) {
 	if m.TurnAcc != nil {
 		acc = published.Measured{Value: m.TurnAcc.Value, Lo: m.TurnAcc.Lo, Hi: m.TurnAcc.Hi}
 	}
-	o := published.Options{Models: names}
+	o := published.Options{Models: names, Dialogues: m.Scored}
 	switch m.kind() {
 	case tuned:
 		return published.Table(published.FineTuning, map[string]published.Measured{published.TunedTurnAcc: acc}, o)

@@ -135,10 +135,14 @@ func plainFlagError(err error) error {
 func wrapArgs(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(c *cobra.Command, args []string) error {
-			if err := check(c, args); err != nil {
-				return &usageError{err}
+			if check(c, args) == nil {
+				return nil
 			}
-			return nil
+			got := "no argument"
+			if len(args) > 0 {
+				got = fmt.Sprintf("%q", strings.Join(args, " "))
+			}
+			return usagef("the call is %s; it got %s", strings.TrimSuffix(c.UseLine(), " [flags]"), got)
 		}
 	}
 	if cmd.Name() == "help" {
@@ -168,7 +172,11 @@ func help(cmd *cobra.Command, args []string) error {
 			}
 		})
 		topic := strings.Join(args, " ")
-		return usagef("unknown help topic %q%s", topic, didYouMean("", topic, known))
+		meant := didYouMean("", topic, known)
+		if meant == "" {
+			meant = "; ccmed help lists all"
+		}
+		return usagef("unknown help topic %q%s", topic, meant)
 	}
 	return about.Help()
 }

@@ -164,7 +164,11 @@ func (r scoredRun) cautions() []string {
 		out = append(out, "the run is not finished ("+r.manifest.Status+")")
 	}
 	if n := len(id.Items); n < smallSample {
-		out = append(out, fmt.Sprintf("%d dialogues: intervals are wide, and an interval of a group even more so", n))
+		few := fmt.Sprintf("%d dialogues", n)
+		if n == 1 {
+			few = "1 dialogue"
+		}
+		out = append(out, few+": intervals are wide, and an interval of a group even more so")
 	}
 	switch f := r.found.(type) {
 	case timingFound:

@@ -55,16 +55,21 @@ func (d *dataFlags) read(ctx context.Context, a *app, split string) ([]dialogue.
 		return dialogue.Sample(), nil
 	}
 	ds, rep, err := dialogue.Read(ctx, d.dir, dialogue.ReadOptions{Lenient: d.lenient, Split: split})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf(`%w; name a folder or JSONL file of records, or "sample"`, err)
-	}
 	if err != nil {
-		return nil, err
+		return nil, noRecords(err)
 	}
 	for _, p := range rep.Problems {
 		a.note("left out: %v", p)
 	}
 	return ds, nil
+}
+
+// noRecords adds to an error of a path that is not there what may stand in its place.
+func noRecords(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf(`%w; name a folder or JSONL file of records, or "sample"`, err)
+	}
+	return err
 }
 
 // splits returns what a look at all records reads one by one: --split, or the
@@ -73,7 +78,7 @@ func (d *dataFlags) splits() ([]string, error) {
 	if d.split == "" && d.dir != "sample" {
 		splits, err := dialogue.Splits(d.dir)
 		if err != nil || len(splits) > 0 {
-			return splits, err
+			return splits, noRecords(err)
 		}
 	}
 	return []string{d.split}, nil

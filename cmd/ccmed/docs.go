@@ -51,11 +51,37 @@ func writeMan(root *cobra.Command, dir string) error {
 		return fmt.Errorf("make the folder of the man pages: %w", err)
 	}
 	date := time.Unix(0, 0).UTC()
-	walk(root, func(c *cobra.Command) { c.DisableAutoGenTag = true })
+	escaped := map[*pflag.Flag]bool{}
+	walk(root, func(c *cobra.Command) {
+		c.DisableAutoGenTag = true
+		c.Long = manText(c.Long)
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if !escaped[f] { // flags of every command are met at each
+				f.Usage, escaped[f] = manEscaper.Replace(f.Usage), true
+			}
+		})
+	})
 	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "ccmed", Manual: "ccmed manual", Date: &date}, dir); err != nil {
 		return fmt.Errorf("write the man pages: %w", err)
 	}
 	return nil
+}
+
+// manEscaper keeps what Markdown, from which man pages are made, would take for its own:
+// <TURN_END> would be left out as HTML, and runs/* begin emphasis.
+var manEscaper = strings.NewReplacer("<", `\<`, "*", `\*`, "_", `\_`)
+
+// manText writes a help text as Markdown: what is indented stays as it stands.
+func manText(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, l := range lines {
+		if strings.HasPrefix(l, "  ") {
+			lines[i] = "  " + l
+		} else {
+			lines[i] = manEscaper.Replace(l)
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // generated is the first line of every generated page, and says what may be

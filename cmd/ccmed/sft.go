@@ -123,7 +123,7 @@ func (x *exportFlags) evaluation(ctx context.Context, a *app) ([]dialogue.Dialog
 	}
 	splits, err := dialogue.Splits(x.data.dir)
 	if err != nil {
-		return nil, err
+		return nil, noRecords(err)
 	}
 	if x.data.split == "" && slices.Contains(splits, dialogue.Training) {
 		x.data.split = dialogue.Training
