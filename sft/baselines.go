@@ -160,7 +160,7 @@ func besideTables(r *TrainResult, holdout HeldOut, baselines map[string][]Baseli
 			if c := b.Compared; c != nil {
 				d := c.Difference
 				row[3] = report.Text(fmt.Sprintf("%+.1f [%+.1f, %+.1f]", 100*d.Value, 100*d.Lo, 100*d.Hi))
-				row[4] = report.Num(c.P, 3)
+				row[4] = report.Text(report.PValue(c.P))
 			}
 			t.Rows = append(t.Rows, row)
 		}
