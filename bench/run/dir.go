@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -255,7 +256,7 @@ func absolute(path string) string {
 func readManifest(path string) (Manifest, error) {
 	file := filepath.Join(path, ManifestFile)
 	b, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return Manifest{}, fmt.Errorf("%s is not a run: it has no %s (ccmed runs ls lists runs): %w", path, ManifestFile, fs.ErrNotExist)
 	}
 	if err != nil {

@@ -214,6 +214,13 @@ func TestOpenFaults(t *testing.T) {
 	if _, err := Open(dir); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "not a run") {
 		t.Errorf("a folder without a manifest: %v", err)
 	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(file); err == nil || !strings.Contains(err.Error(), "not a run") {
+		t.Errorf("a file: %v", err)
+	}
 	for text, want := range map[string]string{"{": "damaged", "null": "no task", `{"schema":99}`: "newer"} {
 		if err := os.WriteFile(filepath.Join(dir, ManifestFile), []byte(text), 0o644); err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -102,6 +103,7 @@ func (r comparedRun) identity() run.Identity { return r.dir.Manifest().Identity 
 // openCompared opens finished runs of one task, the base first.
 func openCompared(paths []string, base string) ([]comparedRun, error) {
 	var runs []comparedRun
+	var seen []os.FileInfo // a run that is there twice makes the family of tests larger
 	names := map[string]int{}
 	for _, p := range paths {
 		d, err := run.Open(p)
@@ -110,6 +112,12 @@ func openCompared(paths []string, base string) ([]comparedRun, error) {
 		}
 		if d.Manifest().Status != run.StatusDone {
 			return nil, fmt.Errorf("%s is not finished; go on with: ccmed runs resume %s", p, p)
+		}
+		if st, err := os.Stat(p); err == nil {
+			if i := slices.IndexFunc(seen, func(s os.FileInfo) bool { return os.SameFile(s, st) }); i >= 0 {
+				return nil, usagef("%s and %s are the same run; give each run once", paths[i], p)
+			}
+			seen = append(seen, st)
 		}
 		name := filepath.Base(d.Manifest().Path)
 		names[name]++
