@@ -59,7 +59,11 @@ func accuracyFigure(model string, m Metrics, baselines []BaselineResult) report.
 		add(model, float64(m.Correct)/float64(m.Scored), math.NaN(), math.NaN())
 	}
 	for _, b := range baselines {
-		add(b.Name, b.Accuracy, math.NaN(), math.NaN())
+		lo, hi := math.NaN(), math.NaN()
+		if b.Interval != nil {
+			lo, hi = b.Interval.Lo, b.Interval.Hi
+		}
+		add(b.Name, b.Accuracy, lo, hi)
 	}
 	p.Series = []report.Series{s}
 	f := report.Figure{Title: "Turn accuracy beside the baselines", Points: p,

@@ -10,6 +10,8 @@ import (
 
 	"gonum.org/v1/gonum/integrate"
 	"gonum.org/v1/gonum/stat"
+
+	"github.com/ccmed/ccmed/bench/stats"
 )
 
 // BaselineDialogue is what a baseline knows of a dialogue: its text, without
@@ -46,6 +48,9 @@ type BaselineResult struct {
 	// Accuracy is the share of dialogues with the gold turn predicted, 0..1; no
 	// prediction counts as wrong. For the uniform baseline it is the expectation.
 	Accuracy float64 `json:"accuracy"`
+	// Interval is that of Accuracy over scenario contexts. It is nil without predicted
+	// turns, where all are right or all wrong, and with fewer than five contexts.
+	Interval *stats.Estimate `json:"interval,omitempty"`
 	// Predicted holds one turn a dialogue of Eval, in its order; 0 is none. It is
 	// nil for the uniform baseline.
 	Predicted []int `json:"predicted,omitempty"`
@@ -118,8 +123,36 @@ func (in BaselineInput) Results(ctx context.Context) ([]BaselineResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(results, bags...), nil
+	results = append(results, bags...)
+	for i := range results {
+		if err := in.interval(&results[i]); err != nil {
+			return nil, err
+		}
+	}
+	return results, nil
 }
+
+// interval sets the interval of a baseline's accuracy.
+func (in BaselineInput) interval(r *BaselineResult) error {
+	if r.Predicted == nil || r.Accuracy == 0 || r.Accuracy == 1 {
+		return nil
+	}
+	hits, groups := make([]float64, r.N), make([]string, r.N)
+	for i, d := range in.Eval {
+		hits[i], groups[i] = indicator(r.Predicted[i] == d.Gold), d.group()
+	}
+	e, err := stats.Bootstrap{Resamples: baselineResamples, Seed: in.Seed}.Mean(hits, groups)
+	if err != nil {
+		return fmt.Errorf("timing: the interval of the baseline %s: %w", r.Name, err)
+	}
+	if e.Groups >= leastContexts {
+		r.Interval = &e
+	}
+	return nil
+}
+
+// baselineResamples is how often contexts are drawn for an interval.
+const baselineResamples = 10_000
 
 // result applies a rule to every dialogue.
 func (in BaselineInput) result(name, fitted string, rule func(BaselineDialogue) int) BaselineResult {

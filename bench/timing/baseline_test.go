@@ -8,10 +8,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/ccmed/ccmed/bench/report"
+	"github.com/ccmed/ccmed/bench/stats"
 	"github.com/ccmed/ccmed/probe/linear"
 )
 
@@ -139,7 +142,7 @@ func TestBagOfWordsBaselines(t *testing.T) {
 			}
 		}
 		again, err := BaselineInput{Eval: ds}.Results(t.Context())
-		if err != nil || fmt.Sprint(again) != fmt.Sprint(rs) {
+		if err != nil || !reflect.DeepEqual(again, rs) {
 			t.Error("a second computation differs")
 		}
 	})
@@ -342,5 +345,50 @@ func TestBaselinesOnPublicRecords(t *testing.T) {
 	t.Logf("AUROC %+v", a)
 	if math.Abs(a.Position-0.8327) > 1e-3 || math.Abs(a.Length-0.9506) > 1e-3 || math.Abs(a.LengthWithin-0.9775) > 1e-3 {
 		t.Errorf("AUROC %+v, want position 0.833, length 0.951, length within dialogues 0.978", a)
+	}
+}
+
+// A baseline's interval is that of its hits over scenario contexts.
+func TestBaselineIntervals(t *testing.T) {
+	var ds []BaselineDialogue
+	for i := range 24 {
+		turns := []string{"a", "b", "c", "d", "e"}
+		gold := 3 + i%3 // the longest turn is right in two of three
+		turns[min(gold, 4)-1] = "a turn that is longer than the others"
+		ds = append(ds, BaselineDialogue{ID: fmt.Sprint(i), Group: fmt.Sprint("context ", i/2), Gold: gold, Turns: turns})
+	}
+	rs, err := BaselineInput{Eval: ds, Seed: 3}.Results(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := baselineNamed(t, rs, "longest turn")
+	hits, groups := make([]float64, 24), make([]string, 24)
+	for i, d := range ds {
+		groups[i] = d.Group
+		if d.Gold < 5 {
+			hits[i] = 1
+		}
+	}
+	want, err := stats.Bootstrap{Resamples: 10_000, Seed: 3}.Mean(hits, groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Interval == nil || *r.Interval != want || r.interval() != report.Interval(want.Value, want.Lo, want.Hi, 3) {
+		t.Errorf("interval %+v (%s), want %+v", r.Interval, r.interval(), want)
+	}
+	if u := rs[0]; u.Predicted != nil || u.Interval != nil || u.interval() != "" {
+		t.Errorf("the expectation %+v has an interval: %q", u, u.interval())
+	}
+	for i := range ds {
+		ds[i].Group = fmt.Sprint("context ", i%4)
+	}
+	if rs, err = (BaselineInput{Eval: ds}).Results(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := baselineNamed(t, rs, "longest turn"); r.Interval != nil || r.interval() != "few contexts" {
+		t.Errorf("four contexts: %+v, %q", r.Interval, r.interval())
+	}
+	if r := baselineNamed(t, rs, MarkerBaseline); r.Accuracy != 0 || r.interval() != "all alike" {
+		t.Errorf("none right: %g, %q", r.Accuracy, r.interval())
 	}
 }

@@ -29,7 +29,7 @@ func Sections(model string, m Metrics, baselines []BaselineResult, alsoNamed ...
 		acc.Rows = append(acc.Rows, []report.Cell{report.Text(model), report.Text(report.Pct(m.Correct, m.Scored)), report.Text(iv), report.Text("")})
 	}
 	for _, b := range baselines {
-		acc.Rows = append(acc.Rows, []report.Cell{report.Text("baseline: " + b.Name), report.Text(b.Share()), report.Text(""), report.Text(b.Fitted)})
+		acc.Rows = append(acc.Rows, []report.Cell{report.Text("baseline: " + b.Name), report.Text(b.Share()), report.Text(b.interval()), report.Text(b.Fitted)})
 	}
 	if len(baselines) > 0 {
 		acc.Notes = append(acc.Notes, "a bag of words finds the scripted turn almost always on the public records: TurnAcc there does not by itself show understanding")
@@ -62,6 +62,19 @@ func Sections(model string, m Metrics, baselines []BaselineResult, alsoNamed ...
 		sections = append(sections, calibrationSection(*m.Calibration))
 	}
 	return sections
+}
+
+// interval writes the interval of a baseline's accuracy, or why there is none.
+func (r BaselineResult) interval() string {
+	switch {
+	case r.Predicted == nil:
+		return ""
+	case r.Interval != nil:
+		return interval(*r.Interval)
+	case r.Accuracy == 0 || r.Accuracy == 1:
+		return "all alike"
+	}
+	return "few contexts"
 }
 
 func facts(m Metrics) report.Table {
