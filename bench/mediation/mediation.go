@@ -320,7 +320,7 @@ func (o Options) utter(ctx context.Context, b infer.Backend, u run.Unit[Item], _
 	}
 	if it.Turn == 0 {
 		out.Source, out.Text = "none", ""
-		return sample(out, "no turn was predicted")
+		return sample(out, NotSpoken)
 	}
 	switch it.Condition {
 	case Generic:
@@ -604,6 +604,9 @@ func (o Options) judge(ctx context.Context, b infer.Backend, u run.Unit[Item], l
 	}
 	return sample(j, c.Unscored)
 }
+
+// NotSpoken is why a line is unscored where its model never stepped in.
+const NotSpoken = "no turn was predicted"
 
 // Longest returns, for every role, the prompt of an item that needs the most
 // context, with generated turns at their caps, for fitting the context.

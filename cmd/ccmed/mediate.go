@@ -149,8 +149,8 @@ func readLines(path string) (map[string]line, error) {
 }
 
 // linesOfRun reads the lines that a run's model said: a mediation run's without
-// rubric, or those of a tuned model that chose its turns itself. Of the latter, a
-// turn of 0 says that it never spoke, and an empty text that it said nothing.
+// rubric, or those of a tuned model that chose its turns itself. A turn of 0 says
+// that it never spoke, and of the latter an empty text that it said nothing.
 func linesOfRun(path string) (map[string]line, error) {
 	out := map[string]line{}
 	dir, err := run.Open(path)
@@ -170,7 +170,7 @@ func linesOfRun(path string) (map[string]line, error) {
 		if err := json.Unmarshal(s.Data, &u); err != nil {
 			return nil, fmt.Errorf("%s: utterance of item %s: %w", path, s.Item, err)
 		}
-		wanted := s.Unscored == "" && (s.Condition == mediation.ND || s.Condition == mediation.Foreign)
+		wanted := (s.Unscored == "" || s.Unscored == mediation.NotSpoken) && (s.Condition == mediation.ND || s.Condition == mediation.Foreign)
 		if chosen {
 			// Without a decision the turn is unknown, which is not the same as none.
 			wanted = u.Turn > 0 || s.Unscored == sft.NotSpoken
