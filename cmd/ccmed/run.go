@@ -151,7 +151,7 @@ func usageSection(s run.Summary) report.Section {
 	row("prompt, from the prefix cache"+est, u.Cached)
 	row("prompt, answers from the response cache", u.Replayed)
 	row("generated", u.Generated)
-	notes := []string{fmt.Sprintf("%d samples scored, %d unscored; %d units failed and %d were skipped in the last session; %s",
+	notes := []string{fmt.Sprintf("%d samples scored, %d unscored; %d failed and %d were skipped in the last session; %s",
 		s.Scored, s.Unscored, s.Failed, s.Skipped, time.Duration(s.Seconds*float64(time.Second)).Round(100*time.Millisecond))}
 	if u.Unique > 0 {
 		notes = append(notes, fmt.Sprintf("evaluated / unique = %.3f, as sent / unique = %.2f", float64(u.Evaluated)/float64(u.Unique), float64(u.Prompt)/float64(u.Unique)))
@@ -255,6 +255,15 @@ func (a *app) scoreRun(ctx context.Context, path string, s scoreFlags, print fun
 
 // found computes a run's metrics, as data and as sections.
 func (a *app) found(ctx context.Context, dir *run.Dir, s scoreFlags) (any, []report.Section, error) {
+	v, sections, err := a.foundBy(ctx, dir, s)
+	var form *json.UnmarshalTypeError
+	if errors.As(err, &form) {
+		err = fmt.Errorf("%s holds a sample that has not the form of its task: %w; ccmed runs verify %s names the line and the field", dir.Path(), err, dir.Path())
+	}
+	return v, sections, err
+}
+
+func (a *app) foundBy(ctx context.Context, dir *run.Dir, s scoreFlags) (any, []report.Section, error) {
 	switch task := dir.Manifest().Identity.Task; task {
 	case "timing":
 		return a.scoreTiming(ctx, dir, s)
