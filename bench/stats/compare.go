@@ -121,6 +121,7 @@ func Compare(a, b Measure, r Resampling) (Comparison, error) {
 	if c.Difference, err = (Bootstrap{Resamples: r.Resamples, Seed: r.Seed}).MeanT(d, groups); err != nil {
 		return c, fmt.Errorf("interval of the difference: %w", err)
 	}
+	c.bound()
 	if c.P, err = SignFlip(d, groups, r.Resamples, r.Seed); err != nil {
 		return c, fmt.Errorf("permutation test of the difference: %w", err)
 	}
@@ -145,12 +146,21 @@ func CompareUnpaired(a, b Measure, r Resampling) (Comparison, error) {
 	if c.Difference, err = (Bootstrap{Resamples: r.Resamples, Seed: r.Seed}).DifferenceT(va, ga, vb, gb); err != nil {
 		return c, fmt.Errorf("interval of the difference: %w", err)
 	}
+	c.bound()
 	if c.P, err = PermuteLabels(va, ga, vb, gb, r.Resamples, r.Seed); err != nil {
 		return c, fmt.Errorf("permutation test of the difference: %w", err)
 	}
 	c.PHolm = c.P
 	c.Effect = IndependentEffect(va, vb)
 	return c, nil
+}
+
+// bound keeps the interval of a difference of shares within what there can be: that
+// of Student's t knows no ends.
+func (c *Comparison) bound() {
+	if c.Binary {
+		c.Difference.Lo, c.Difference.Hi = max(-1, c.Difference.Lo), min(1, c.Difference.Hi)
+	}
 }
 
 // Adjust sets PHolm of all comparisons as one family.

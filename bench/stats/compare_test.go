@@ -68,6 +68,31 @@ func TestCompareWithItself(t *testing.T) {
 	}
 }
 
+// A difference of shares stays between -1 and 1, one of other values does not.
+func TestCompareBounds(t *testing.T) {
+	a, b := stats.Measure{Binary: true}, stats.Measure{Binary: true}
+	for i := range 10 {
+		group := fmt.Sprint(i / 2)
+		a.Observations = append(a.Observations, stats.Observation{Item: fmt.Sprint(i), Group: group})
+		b.Observations = append(b.Observations, stats.Observation{Item: fmt.Sprint(i), Group: group, Value: min(1, float64(i))})
+	}
+	for name, compare := range map[string]func(a, b stats.Measure, r stats.Resampling) (stats.Comparison, error){"paired": stats.Compare, "unpaired": stats.CompareUnpaired} {
+		c, err := compare(a, b, stats.Resampling{Resamples: 1000, Seed: 1})
+		if err != nil || c.Difference.Value != 0.9 || c.Difference.Hi != 1 || c.Difference.Lo >= 0.9 {
+			t.Errorf("%s: %+v, %v", name, c.Difference, err)
+		}
+		c, err = compare(b, a, stats.Resampling{Resamples: 1000, Seed: 1})
+		if err != nil || c.Difference.Lo != -1 {
+			t.Errorf("%s, the other way: %+v, %v", name, c.Difference, err)
+		}
+		free := b
+		free.Binary = false
+		if c, err = compare(a, free, stats.Resampling{Resamples: 1000, Seed: 1}); err != nil || c.Difference.Hi <= 1 {
+			t.Errorf("%s, no shares: %+v, %v", name, c.Difference, err)
+		}
+	}
+}
+
 func TestCompareRefuses(t *testing.T) {
 	one := func(item, group string, v float64) stats.Measure {
 		return stats.Measure{Name: "m", Observations: []stats.Observation{{Item: item, Group: group, Value: v}}}
