@@ -156,7 +156,7 @@ func digestFiles(dir string, weights []string) (string, error) {
 	slices.Sort(names)
 	var all strings.Builder
 	for _, n := range names {
-		h, err := fileSum(n)
+		h, err := FileSum(n)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -168,7 +168,8 @@ func digestFiles(dir string, weights []string) (string, error) {
 	return "sha256:" + sum([]byte(all.String())), nil
 }
 
-func fileSum(path string) (string, error) {
+// FileSum returns the SHA-256 of a file as hexadecimal digits.
+func FileSum(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err

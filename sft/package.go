@@ -111,7 +111,7 @@ func Build(ctx context.Context, o PackageOptions) (made *Package, err error) {
 	if err := p.convert(ctx, gguf, o); err != nil {
 		return nil, err
 	}
-	digest, err := fileSum(gguf)
+	digest, err := FileSum(gguf)
 	if err != nil {
 		return nil, fmt.Errorf("hash the model: %w", err)
 	}

@@ -40,7 +40,7 @@ const provedFile = "tokenizer-proved.json"
 // What was made and proved before is used again. note is told what takes time.
 func Rebuild(ctx context.Context, python string, s Source, llama Tokenizer, note func(string)) (*Checkpoint, error) {
 	if s.Digest == "" {
-		h, err := fileSum(s.Path)
+		h, err := FileSum(s.Path)
 		if err != nil {
 			return nil, fmt.Errorf("hash %s: %w", s.Path, err)
 		}
@@ -55,7 +55,7 @@ func Rebuild(ctx context.Context, python string, s Source, llama Tokenizer, note
 		return nil, err
 	}
 	program := filepath.Join(scripts, "gguf_checkpoint.py")
-	version, err := fileSum(program)
+	version, err := FileSum(program)
 	if err != nil {
 		return nil, fmt.Errorf("find the converter: %w", err)
 	}

@@ -23,16 +23,6 @@ var shown = []struct{ metric, heading string }{
 	{DAUC, "ΔAUC"}, {AUC, "AUC"}, {AUCOwn, "AUC_own"}, {AUCE, "AUC_E"}, {W1, "signed W1"}, {DeltaE, "ΔE"}, {Judge, "Judge"},
 }
 
-// heading is a metric's name in tables.
-func heading(metric string) string {
-	for _, s := range shown {
-		if s.metric == metric {
-			return s.heading
-		}
-	}
-	return metric
-}
-
 // Sections renders metrics as report sections.
 func Sections(m Metrics) []report.Section {
 	main := report.Section{Title: "Mediation"}
@@ -254,7 +244,7 @@ func differenceSection(m Metrics) report.Section {
 		if d.PHolm < Alpha {
 			mark = "significant"
 		}
-		t.Rows = append(t.Rows, []report.Cell{report.Text(d.A + " − " + d.B), report.Text(heading(d.Metric)), report.Text(interval(d.Value)), report.Int(d.Value.N),
+		t.Rows = append(t.Rows, []report.Cell{report.Text(d.A + " − " + d.B), report.Text(Heading(d.Metric)), report.Text(interval(d.Value)), report.Int(d.Value.N),
 			report.Text(report.PValue(d.P)), report.Text(report.PValue(d.PHolm)), report.Text(mark)})
 	}
 	return report.Section{Title: "Paired differences", Tables: []report.Table{t}, Figures: []report.Figure{differenceFigure(m)},
@@ -272,7 +262,7 @@ func differenceFigure(m Metrics) report.Figure {
 			p.Groups = append(p.Groups, group)
 		}
 		if series[d.Metric] == nil {
-			series[d.Metric] = &report.Series{Name: heading(d.Metric)}
+			series[d.Metric] = &report.Series{Name: Heading(d.Metric)}
 			order = append(order, d.Metric)
 		}
 	}

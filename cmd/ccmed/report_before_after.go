@@ -113,7 +113,7 @@ func compareTuned(base, tuned scoredRun, masked *scoredRun, seed uint64) (report
 		s.Notes = []string{"no dialogue was scored in all of these runs"}
 		return s, nil
 	}
-	boot := stats.Bootstrap{Resamples: 10_000, Seed: seed}
+	boot := stats.Bootstrap{Resamples: compareResamples, Seed: seed}
 	table := report.Table{Title: fmt.Sprintf("Turn accuracy over the %d dialogues that all of them decided about", n),
 		Columns: []report.Column{{Name: "who"}, {Name: "TurnAcc", Align: report.Right}, {Name: "95 % interval", Align: report.Right}, {Name: "fitted on"}}}
 	for _, x := range sides {
@@ -127,7 +127,7 @@ func compareTuned(base, tuned scoredRun, masked *scoredRun, seed uint64) (report
 		table.Rows = append(table.Rows, row)
 	}
 	s.Tables = append(s.Tables, table)
-	d, err := differences(sides, stats.Resampling{Resamples: 10_000, Seed: seed})
+	d, err := differences(sides, stats.Resampling{Resamples: compareResamples, Seed: seed})
 	if err != nil {
 		return s, err
 	}

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/csv"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -424,12 +422,8 @@ func (v *verdictOn) training() {
 	}
 	v.config(m)
 	v.curve(m)
-	if m.Result != nil {
-		for _, name := range []string{sft.HeadFile} {
-			if !exists(filepath.Join(v.Path, sft.FinalDir, name)) {
-				v.fault("%s is missing", filepath.Join(v.Path, sft.FinalDir, name))
-			}
-		}
+	if head := filepath.Join(v.Path, sft.FinalDir, sft.HeadFile); m.Result != nil && !exists(head) {
+		v.fault("%s is missing", head)
 	}
 }
 
@@ -519,14 +513,14 @@ func (v *verdictOn) pack() error {
 		return nil
 	}
 	file := filepath.Join(v.Path, sft.CardFile)
-	sum, err := fileDigest(filepath.Join(v.Path, sft.ModelFile))
+	sum, err := sft.FileSum(filepath.Join(v.Path, sft.ModelFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		v.Notes = append(v.Notes, "the weights: "+sft.ModelFile+" is not there; Ollama has them by their digest")
 	case err != nil:
-		return err
-	case sum != c.Digest:
-		v.fault("%s: digest is stored as %s, and %s comes to %s", file, c.Digest, sft.ModelFile, sum)
+		return fmt.Errorf("hash the weights: %w", err)
+	case "sha256:"+sum != c.Digest:
+		v.fault("%s: digest is stored as %s, and %s comes to sha256:%s", file, c.Digest, sft.ModelFile, sum)
 	}
 	h, err := sft.ReadHead(filepath.Join(v.Path, sft.HeadFile))
 	switch {
@@ -539,18 +533,4 @@ func (v *verdictOn) pack() error {
 	}
 	v.take(sft.Failed(c.Proofs))
 	return nil
-}
-
-// fileDigest is the SHA-256 of a file, "sha256:…".
-func fileDigest(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", fmt.Errorf("hash %s: %w", path, err)
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", fmt.Errorf("hash %s: %w", path, err)
-	}
-	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -161,10 +161,11 @@ func TestVerifyPackage(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, sft.ModelFile), []byte("weights"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		digest, err := fileDigest(filepath.Join(dir, sft.ModelFile))
+		sum, err := sft.FileSum(filepath.Join(dir, sft.ModelFile))
 		if err != nil {
 			t.Fatal(err)
 		}
+		digest := "sha256:" + sum
 		if err := (&sft.Head{Weight: []float64{1, 2, 3}, Model: digest}).Write(filepath.Join(dir, sft.HeadFile)); err != nil {
 			t.Fatal(err)
 		}
