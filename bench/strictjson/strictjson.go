@@ -1,0 +1,170 @@
+// Package strictjson reads JSON that other people or programs wrote, and refuses
+// what encoding/json takes in silence: byte order marks, UTF-16, bytes that are
+// no UTF-8 and halves of surrogate pairs (read as U+FFFD), and objects in which
+// a key stands twice or in two cases (the last one would count).
+//
+//	var r record
+//	if err := strictjson.Unmarshal(b, &r, strictjson.RefuseNUL); err != nil {
+//		return fmt.Errorf("%s: %w", file, err) // 3.json: field goals.agent_1: the key stands twice …
+//	}
+package strictjson
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Option changes what is refused.
+type Option int
+
+// RefuseNUL refuses strings with the character NUL, which no person writes and
+// many programs end a text at.
+const RefuseNUL Option = 1
+
+// Error says what is wrong with a JSON text, where, and what to do.
+type Error struct {
+	Field  string // path as goals.agent_1[2]; empty for the whole text
+	Offset int64  // in bytes from the start of the text
+	What   string
+	Remedy string
+}
+
+func (e *Error) Error() string {
+	where := fmt.Sprintf("byte %d", e.Offset)
+	if e.Field != "" {
+		where = "field " + e.Field
+	}
+	return where + ": " + e.What + "; " + e.Remedy
+}
+
+// Unmarshal checks b and decodes it into v as encoding/json does. A failed check
+// is an *Error, a value of another type a *json.UnmarshalTypeError.
+func Unmarshal(b []byte, v any, opts ...Option) error {
+	if err := Check(b, opts...); err != nil {
+		return err
+	}
+	return json.Unmarshal(b, v)
+}
+
+// Check reports the first fault of a JSON text as an *Error.
+func Check(b []byte, opts ...Option) error {
+	if err := encoding(b); err != nil {
+		return err
+	}
+	nul := slices.Contains(opts, RefuseNUL)
+	d := jsontext.NewDecoder(bytes.NewReader(b))
+	var names []map[string]string // keys of the open objects, by their folded form
+	for first := true; ; first = false {
+		// A name is a string token of an object before which an even number of tokens was read.
+		kind, n := d.StackIndex(d.StackDepth())
+		t, err := d.ReadToken()
+		switch {
+		case err == io.EOF && !first:
+			return nil
+		case err == io.EOF:
+			return &Error{What: "there is no JSON", Remedy: "an object is expected here"}
+		case err != nil:
+			return syntax(b, err)
+		case d.StackDepth() == 0 && rest(b, d.InputOffset()):
+			return &Error{Offset: d.InputOffset(), What: "text follows the JSON value", Remedy: "one value is expected: put each on a line of its own in a .jsonl file"}
+		}
+		switch t.Kind() {
+		case '{':
+			names = append(names, map[string]string{})
+		case '}':
+			names = names[:len(names)-1]
+		case '"':
+			s := t.String()
+			if nul && strings.ContainsRune(s, 0) {
+				return &Error{Field: path(d.StackPointer()), Offset: d.InputOffset(), What: "the text holds the character NUL", Remedy: "take it out"}
+			}
+			if kind != '{' || n%2 != 0 {
+				continue
+			}
+			seen, folded := names[len(names)-1], strings.ToLower(s)
+			if other, twice := seen[folded]; twice {
+				return &Error{Field: path(d.StackPointer()), Offset: d.InputOffset(),
+					What: fmt.Sprintf("the keys %q and %q of one object differ in case only", other, s), Remedy: "keep one of them"}
+			}
+			seen[folded] = s
+		}
+	}
+}
+
+func rest(b []byte, from int64) bool { return len(bytes.TrimSpace(b[from:])) > 0 }
+
+// encoding names what is not UTF-8 as a whole.
+func encoding(b []byte) error {
+	const save = "save the file as UTF-8 without a byte order mark"
+	switch {
+	case bytes.HasPrefix(b, []byte{0xEF, 0xBB, 0xBF}):
+		return &Error{What: "the text begins with a byte order mark", Remedy: save}
+	case bytes.HasPrefix(b, []byte{0xFF, 0xFE}), bytes.HasPrefix(b, []byte{0xFE, 0xFF}),
+		len(b) > 1 && (b[0] == 0) != (b[1] == 0):
+		return &Error{What: "the text is UTF-16", Remedy: save}
+	}
+	for i := 0; i < len(b); {
+		r, n := utf8.DecodeRune(b[i:])
+		if r == utf8.RuneError && n == 1 {
+			return &Error{Field: path(pointerAt(b, i)), Offset: int64(i), What: fmt.Sprintf("byte %02X is no UTF-8", b[i]), Remedy: "save the file as UTF-8"}
+		}
+		i += n
+	}
+	return nil
+}
+
+// pointerAt returns the place of the value that holds byte at.
+func pointerAt(b []byte, at int) jsontext.Pointer {
+	d := jsontext.NewDecoder(bytes.NewReader(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	for {
+		if _, err := d.ReadToken(); err != nil {
+			return ""
+		}
+		if d.InputOffset() > int64(at) {
+			return d.StackPointer()
+		}
+	}
+}
+
+// syntax says in plain words what the decoder found.
+func syntax(b []byte, err error) error {
+	var s *jsontext.SyntacticError
+	if !errors.As(err, &s) {
+		return &Error{What: err.Error(), Remedy: "mend the text"}
+	}
+	e := &Error{Field: path(s.JSONPointer), Offset: s.ByteOffset, What: "not JSON: " + s.Err.Error(), Remedy: "mend or remove it; it may be a download that broke off"}
+	switch {
+	case errors.Is(s.Err, jsontext.ErrDuplicateName):
+		e.What, e.Remedy = "the key stands twice in its object", "keep one of them"
+	case errors.Is(s.Err, io.ErrUnexpectedEOF):
+		e.What = "not JSON: the text ends too early"
+		e.Offset = int64(len(b))
+	case strings.Contains(s.Err.Error(), "surrogate"):
+		e.What, e.Remedy = "the text holds half a surrogate pair ("+s.Err.Error()+")", "write the character in full"
+	}
+	return e
+}
+
+// path turns a JSON pointer into the form in which fields are named elsewhere.
+func path(p jsontext.Pointer) string {
+	var b strings.Builder
+	for t := range p.Tokens() {
+		if t != "" && strings.Trim(t, "0123456789") == "" {
+			b.WriteString("[" + t + "]")
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(t)
+	}
+	return b.String()
+}

@@ -1,0 +1,86 @@
+package strictjson
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestCheckRefusesWhatEncodingJSONTakes(t *testing.T) {
+	utf16 := "{\x00\"\x00a\x00\"\x00:\x001\x00}\x00"
+	for _, c := range []struct{ name, text, field, what string }{
+		{"byte order mark", "\xEF\xBB\xBF{}", "", "byte order mark"},
+		{"UTF-16 with a mark", "\xFF\xFE" + utf16, "", "UTF-16"},
+		{"UTF-16 without", utf16, "", "UTF-16"},
+		{"UTF-16, big end first", "\x00{\x00}", "", "UTF-16"},
+		{"a byte that is no UTF-8", "{\"a\":{\"b\":[\"x\",\"\xFF\"]}}", "a.b[1]", "byte FF"},
+		{"half a surrogate pair", `{"a":["\ud83d"]}`, "a[0]", "surrogate"},
+		{"a key twice", `{"a":{"b":1,"b":2}}`, "a.b", "twice"},
+		{"a key twice, one escaped", `{"b":1,"\u0062":2}`, "b", "twice"},
+		{"two cases of a key", `{"sid":1,"x":[{"turn":3,"Turn":8}]}`, "x[0].Turn", `"turn" and "Turn"`},
+		{"cut", `{"a":{"b":1`, "a", "ends too early"},
+		{"two values", `{"a":1} {"a":2}`, "", "text follows"},
+		{"nothing", "  \n", "", "no JSON"},
+		{"a comma too many", `{"a":1,}`, "", "not JSON"},
+	} {
+		var e *Error
+		if err := Check([]byte(c.text)); !errors.As(err, &e) || e.Field != c.field || !strings.Contains(e.What, c.what) || e.Remedy == "" {
+			t.Errorf("%s: %#v", c.name, err)
+		}
+	}
+}
+
+func TestCheckTakesWhatIsRight(t *testing.T) {
+	for _, text := range []string{`{}`, ` {"a":[1,{"a":"é\ud83d\ude00"},{"a":2}],"b":{"a":null}}` + "\n", `[{"a":1},{"A":1}]`, `{"a":"turn","b":"Turn"}`, `"x"`, `{"a":"\u0000"}`} {
+		if err := Check([]byte(text)); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	var e *Error
+	if err := Check([]byte(`{"a":["\u0000"]}`), RefuseNUL); !errors.As(err, &e) || e.Field != "a[0]" {
+		t.Errorf("NUL: %v", err)
+	}
+	var v struct{ A int }
+	var te *json.UnmarshalTypeError
+	if err := Unmarshal([]byte(`{"a":"x"}`), &v); !errors.As(err, &te) {
+		t.Errorf("another type: %v", err)
+	}
+}
+
+// What Check accepts encoding/json reads to the same value as before, and nothing panics.
+func FuzzCheck(f *testing.F) {
+	for _, s := range []string{`{"a":[1,"x",{"b":null}]}`, "\xFF", `{"a":1,"A":2}`, `"\ud800"`, `[[[[`, `1e999`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if Check(b, RefuseNUL) != nil {
+			return
+		}
+		var v, w any
+		if err := json.Unmarshal(b, &v); err != nil {
+			if strings.Contains(err.Error(), "1e") || strings.Contains(err.Error(), "number") || strings.Contains(err.Error(), "depth") {
+				return // beyond float64, or too deep for it
+			}
+			t.Fatalf("%q: accepted, and encoding/json says %v", b, err)
+		}
+		again, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(again, &w); err != nil || !reflect.DeepEqual(v, w) {
+			t.Fatalf("%q was not kept: %s", b, again)
+		}
+	})
+}
+
+func BenchmarkCheck(b *testing.B) {
+	text := []byte(`{"items":[` + strings.Repeat(`{"step":"ask","item":"17","p":[0.25,0.75],"text":"a line of some length, as people write"},`, 999) + `{}]}`)
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		if err := Check(text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
