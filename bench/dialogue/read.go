@@ -5,17 +5,16 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/ccmed/ccmed/bench/dmis"
+	"github.com/ccmed/ccmed/bench/disk"
 )
 
 // Names of the splits, as the published folders have them.
@@ -65,6 +64,10 @@ func (p Problem) Error() string {
 // maxJoined caps the problems that a strict Read puts into its error.
 const maxJoined = 10
 
+// MaxRecord is the limit, in bytes, of one record: of a .json file, or of a line of
+// a .jsonl file. A record of the study has at most 22 kB.
+const MaxRecord = 4 << 20
+
 // Read reads the records at path, sorted by id. The path is a folder of .json
 // files of one record each, a folder that holds such folders named evaluate and
 // training (or has them in its subfolder data), or a .jsonl file. A record that
@@ -78,8 +81,11 @@ func Read(ctx context.Context, path string, o ReadOptions) ([]Dialogue, Report, 
 	var ds []Dialogue
 	seen := map[int]string{}
 	var subset string
-	add := func(file string, raw []byte) {
-		d, ps := parse(file, raw)
+	add := func(file string, raw []byte, refused error) {
+		d, ps := Dialogue{}, []Problem{unread(file, refused)}
+		if refused == nil {
+			d, ps = parse(file, raw)
+		}
 		if subset != "" && len(ps) == 0 && d.Subset != subset {
 			return
 		}
@@ -122,9 +128,18 @@ func Read(ctx context.Context, path string, o ReadOptions) ([]Dialogue, Report, 
 	return ds, rep, nil
 }
 
+// unread makes a problem of why a file or line was not read.
+func unread(file string, err error) Problem {
+	var node *disk.NodeError
+	if errors.As(err, &node) {
+		return Problem{File: file, What: "it is " + node.What, Remedy: node.Remedy}
+	}
+	return Problem{File: file, What: "it is longer than the " + fmt.Sprint(MaxRecord) + " bytes that one record may have", Remedy: "put each record into a file or line of its own"}
+}
+
 // each calls add with every record of a folder or file, in the order of names or
-// lines.
-func each(ctx context.Context, path string, add func(file string, raw []byte)) error {
+// lines, or with why it is not read as one.
+func each(ctx context.Context, path string, add func(file string, raw []byte, refused error)) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -143,39 +158,52 @@ func each(ctx context.Context, path string, add func(file string, raw []byte)) e
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		raw, err := os.ReadFile(f)
-		if err != nil {
+		raw, err := disk.ReadEntry(f, MaxRecord)
+		var node *disk.NodeError
+		var size *disk.SizeError
+		if err != nil && !errors.As(err, &node) && !errors.As(err, &size) {
 			return err
 		}
-		add(f, raw)
+		add(f, raw, err)
 	}
 	return nil
 }
 
-func lines(ctx context.Context, path string, add func(file string, raw []byte)) error {
-	if filepath.Ext(path) != ".jsonl" {
-		return fmt.Errorf("%s is neither a folder nor a .jsonl file", path)
+var errLong = errors.New("a line is too long")
+
+func lines(ctx context.Context, path string, add func(file string, raw []byte, refused error)) error {
+	if !strings.EqualFold(filepath.Ext(path), ".jsonl") {
+		return fmt.Errorf("%s is neither a folder nor a .jsonl file; name the folder of the records", path)
 	}
-	f, err := os.Open(path)
+	f, err := disk.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	r := bufio.NewReader(f)
+	r := bufio.NewReaderSize(f, 1<<16)
+	if first, _ := r.Peek(2); utf16(first) {
+		// One problem instead of one a line: the lines are cut within characters.
+		add(path, first, nil)
+		return nil
+	}
 	n := 0
 	for line := 1; ; line++ {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		raw, err := r.ReadBytes('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
+		raw, err := readLine(r)
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, errLong) {
 			return err
 		}
-		if len(bytes.TrimSpace(raw)) > 0 {
-			n++
-			add(fmt.Sprintf("%s:%d", path, line), bytes.TrimSpace(raw))
+		refused := err
+		if errors.Is(err, io.EOF) {
+			refused = nil
 		}
-		if err != nil {
+		if raw = bytes.TrimSpace(raw); len(raw) > 0 || refused != nil {
+			n++
+			add(fmt.Sprintf("%s:%d", path, line), raw, refused)
+		}
+		if errors.Is(err, io.EOF) {
 			break
 		}
 	}
@@ -183,6 +211,33 @@ func lines(ctx context.Context, path string, add func(file string, raw []byte)) 
 		return fmt.Errorf("%s holds no record", path)
 	}
 	return nil
+}
+
+// readLine reads a line with its end. Of one that is longer than a record may be it
+// keeps nothing: the error is errLong, and the next call reads the next line.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	var line []byte
+	long := false
+	for {
+		part, err := r.ReadSlice('\n')
+		if long = long || len(line)+len(part) > MaxRecord; long {
+			line = nil
+		} else {
+			line = append(line, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case long && (err == nil || errors.Is(err, io.EOF)):
+			return nil, errLong // at the end of the file the next call says so
+		default:
+			return line, err
+		}
+	}
+}
+
+// utf16 tells whether a text that begins with these two bytes is UTF-16.
+func utf16(b []byte) bool {
+	return len(b) == 2 && (b[0] == 0xFF && b[1] == 0xFE || b[0] == 0xFE && b[1] == 0xFF || (b[0] == 0) != (b[1] == 0))
 }
 
 // records lists a folder's .json files by name.
@@ -193,7 +248,7 @@ func records(dir string) ([]string, error) {
 	}
 	var files []string
 	for _, e := range entries {
-		if !e.IsDir() && filepath.Ext(e.Name()) == ".json" && !strings.HasPrefix(e.Name(), ".") {
+		if !e.IsDir() && strings.EqualFold(filepath.Ext(e.Name()), ".json") && !strings.HasPrefix(e.Name(), ".") {
 			files = append(files, filepath.Join(dir, e.Name()))
 		}
 	}
@@ -203,43 +258,51 @@ func records(dir string) ([]string, error) {
 // Splits returns which of Evaluate and Training the folder holds, in this order;
 // none for a folder of records and for a file.
 func Splits(path string) ([]string, error) {
-	root, err := splitRoot(path)
+	_, found, err := splitRoot(path)
 	if err != nil {
 		return nil, fmt.Errorf("look for splits: %w", err)
 	}
-	return splitsIn(root), nil
+	return found, nil
 }
 
-func splitsIn(root string) []string {
-	var found []string
+// splitsIn returns the splits in a folder. A link in the place of one is an error:
+// it could lead anywhere.
+func splitsIn(root string) (found []string, err error) {
 	for _, s := range []string{Evaluate, Training} {
-		if info, err := os.Stat(filepath.Join(root, s)); err == nil && info.IsDir() {
+		path := filepath.Join(root, s)
+		info, err := os.Lstat(path)
+		switch {
+		case err != nil: // not there
+		case info.Mode()&fs.ModeSymlink != 0:
+			return nil, &disk.NodeError{Path: path, What: "a link", Remedy: "links in a folder are not followed: name the folder that it leads to"}
+		case info.IsDir():
 			found = append(found, s)
 		}
 	}
-	return found
+	return found, nil
 }
 
-// splitRoot returns the folder that holds the splits: path, or its subfolder
-// data, which is where the published repository keeps them.
-func splitRoot(path string) (string, error) {
+// splitRoot returns the folder that holds the splits, and which: path, or its
+// subfolder data, which is where the published repository keeps them.
+func splitRoot(path string) (root string, found []string, err error) {
 	if _, err := os.Stat(path); err != nil {
-		return "", err
+		return "", nil, err
 	}
-	if data := filepath.Join(path, "data"); len(splitsIn(path)) == 0 && len(splitsIn(data)) > 0 {
-		return data, nil
+	for _, root := range []string{path, filepath.Join(path, "data")} {
+		if found, err := splitsIn(root); err != nil || len(found) > 0 {
+			return root, found, err
+		}
 	}
-	return path, nil
+	return path, nil, nil
 }
 
 // place returns where the records of a split lie, and whether a folder of their
 // own sets them apart from other splits.
 func place(path, split string) (dir string, foldered bool, err error) {
-	root, err := splitRoot(path)
+	root, found, err := splitRoot(path)
 	if err != nil {
 		return "", false, err
 	}
-	found := splitsIn(root)
 	switch {
 	case len(found) == 0:
 		return path, false, nil
@@ -249,172 +312,4 @@ func place(path, split string) (dir string, foldered bool, err error) {
 		return "", false, fmt.Errorf("%s has no folder %s, only %s", root, split, found[0])
 	}
 	return filepath.Join(root, split), true, nil
-}
-
-// The record as it is written. A turn's t is a number or, for mediators, a text.
-type record struct {
-	ID       *int   `json:"scenario_id"`
-	Subset   string `json:"subset"`
-	Metadata struct {
-		Stage   string `json:"conflict_stage"`
-		Turn    int    `json:"conflict_turn"`
-		Agent   string `json:"conflict_agent"`
-		Context string `json:"scenario_context"`
-		Agents  map[string]struct {
-			Name        string `json:"name"`
-			Age         int    `json:"age"`
-			Gender      string `json:"gender"`
-			Nationality string `json:"nationality"`
-			Occupation  string `json:"occupation"`
-		} `json:"agents"`
-		Values struct {
-			One string `json:"agent_1_value"`
-			Two string `json:"agent_2_value"`
-		} `json:"cultural_axis"`
-		Goals map[string]map[string]string `json:"goals"`
-	} `json:"metadata"`
-	Prefix        []turnRecord                  `json:"shared_prefix"`
-	Continuations map[string]continuationRecord `json:"continuations"`
-}
-
-type turnRecord struct {
-	T       json.RawMessage `json:"t"`
-	Speaker string          `json:"speaker"`
-	Agent   string          `json:"agent"`
-	Message string          `json:"message"`
-	Phase   string          `json:"phase"`
-	Label   string          `json:"label"`
-}
-
-type continuationRecord struct {
-	Turn      int          `json:"intervention_turn"`
-	Utterance string       `json:"mediator_utterance"`
-	Judge     *int         `json:"judge_score"`
-	Turns     []turnRecord `json:"turns"`
-	Metrics   struct {
-		AUC *float64 `json:"trajectory_auc"`
-	} `json:"metrics"`
-}
-
-var agentNumber = map[string]int{"agent_1": 1, "agent_2": 2, "mediator": Mediator}
-
-// checker collects what is wrong with one record.
-type checker struct {
-	file     string
-	problems []Problem
-}
-
-func (c *checker) add(field string, value any, what, remedy string) {
-	v := ""
-	if value != nil {
-		b, err := json.Marshal(value)
-		if err != nil {
-			b = fmt.Append(nil, value)
-		}
-		if v = string(b); len(v) > 60 {
-			v = strings.ToValidUTF8(v[:60], "") + "…"
-		}
-	}
-	c.problems = append(c.problems, Problem{c.file, field, v, what, remedy})
-}
-
-// parse reads and checks one record.
-func parse(file string, raw []byte) (Dialogue, []Problem) {
-	c := &checker{file: file}
-	var r record
-	if err := json.Unmarshal(raw, &r); err != nil {
-		var te *json.UnmarshalTypeError
-		if errors.As(err, &te) {
-			c.add(te.Field, nil, "a JSON "+te.Value+" stands where "+te.Type.String()+" is expected", "mend the field")
-		} else {
-			c.add("", nil, "not JSON: "+err.Error(), "mend or remove the file; it may be a download that broke off")
-		}
-		return Dialogue{}, c.problems
-	}
-	m := r.Metadata
-	d := Dialogue{Subset: r.Subset, ConflictTurn: m.Turn, ConflictAgent: agentNumber[m.Agent], Context: m.Context,
-		values: [2]string{m.Values.One, m.Values.Two}, raw: slices.Clone(raw)}
-	if r.ID == nil {
-		c.add("scenario_id", nil, "missing", "give the record a number")
-	} else {
-		d.ID = *r.ID
-	}
-	if strings.TrimSpace(m.Context) == "" {
-		c.add("metadata.scenario_context", nil, "missing", "write the scene in a sentence; dialogues are grouped by it")
-	}
-	for i, name := range []string{"agent_1", "agent_2"} {
-		a := m.Agents[name]
-		d.agents[i] = agent{a.Name, a.Gender, a.Nationality, a.Occupation, a.Age}
-		for _, k := range slices.Sorted(maps.Keys(m.Goals[name])) {
-			d.goals[i] = append(d.goals[i], m.Goals[name][k])
-		}
-	}
-	var err error
-	if d.Stage, err = dmis.ParseStage(m.Stage); err != nil {
-		c.add("metadata.conflict_stage", m.Stage, "unknown stage", "use a DMIS stage, such as Denial, Defense or Minimization")
-	}
-	if len(r.Prefix) == 0 {
-		c.add("shared_prefix", nil, "no turns", "the conversation up to the conflict belongs here")
-	}
-	original, ok := r.Continuations["original"]
-	if !ok {
-		c.add("continuations.original", nil, "missing", "the conversation after the conflict belongs here; its turns may be empty")
-	}
-	d.prefix = c.turns("shared_prefix", r.Prefix, 1, &d)
-	d.original = c.turns("continuations.original.turns", original.Turns, len(r.Prefix)+1, &d)
-	d.positive = c.continuation("positive", r, &d)
-	d.negative = c.continuation("negative", r, &d)
-	switch agent := d.ConflictAgent; {
-	case agent != 1 && agent != 2:
-		c.add("metadata.conflict_agent", m.Agent, "unknown agent", "use agent_1 or agent_2")
-	case len(r.Prefix) == 0:
-	case m.Turn < 1 || m.Turn > len(r.Prefix):
-		c.add("metadata.conflict_turn", m.Turn, fmt.Sprintf("outside the shared prefix (1 to %d)", len(r.Prefix)), "give the turn in which the conflict breaks out")
-	case m.Turn < len(r.Prefix):
-		c.add("metadata.conflict_turn", m.Turn, fmt.Sprintf("the shared prefix goes on to turn %d", len(r.Prefix)), "end the prefix with the conflict; what follows belongs to the continuations")
-	case len(c.problems) == 0 && d.prefix[m.Turn-1].Agent != agent:
-		c.add("metadata.conflict_agent", m.Agent, fmt.Sprintf("turn %d is spoken by agent_%d", m.Turn, d.prefix[m.Turn-1].Agent), "make both agree")
-	}
-	return d, c.problems
-}
-
-func (c *checker) continuation(kind string, r record, d *Dialogue) *continuation {
-	in, ok := r.Continuations[kind]
-	if !ok {
-		return nil
-	}
-	return &continuation{utterance: in.Utterance, turn: in.Turn, judge: in.Judge, auc: in.Metrics.AUC,
-		turns: c.turns("continuations."+kind+".turns", in.Turns, len(r.Prefix)+1, d)}
-}
-
-// turns checks turns that must run from first without a gap, mediators' left
-// out, and resolves who speaks.
-func (c *checker) turns(field string, in []turnRecord, first int, d *Dialogue) []Turn {
-	out := make([]Turn, 0, len(in))
-	for i, t := range in {
-		at := func(name string) string { return fmt.Sprintf("%s[%d].%s", field, i, name) }
-		agent, known := agentNumber[t.Agent]
-		switch {
-		case !known || agent == Mediator && field == "shared_prefix":
-			c.add(at("agent"), t.Agent, "unknown agent", "use agent_1 or agent_2")
-			return nil
-		case agent == Mediator:
-			continue
-		}
-		want := first + len(out)
-		if strings.TrimSpace(string(t.T)) != fmt.Sprint(want) {
-			c.add(at("t"), t.T, fmt.Sprintf("turns run from %d without a gap: %d is expected here", first, want), "number and order the turns")
-			return nil
-		}
-		if strings.TrimSpace(t.Message) == "" {
-			c.add(at("message"), t.Message, "empty", "every turn needs its text")
-			return nil
-		}
-		speaker := d.Name(agent)
-		if speaker == "" {
-			speaker = t.Speaker
-		}
-		out = append(out, Turn{T: want, Speaker: speaker, Agent: agent, Message: t.Message, Label: t.Label, Phase: t.Phase})
-	}
-	return out
 }

@@ -65,7 +65,7 @@ func TestFaults(t *testing.T) {
 		want   string // what the problem says after the file's name
 	}{
 		"no id":             {func(r map[string]any) { delete(r, "scenario_id") }, "field scenario_id: missing"},
-		"text as id":        {func(r map[string]any) { r["scenario_id"] = "x" }, "field scenario_id: a JSON string stands where int is expected"},
+		"text as id":        {func(r map[string]any) { r["scenario_id"] = "x" }, "field scenario_id: a JSON string stands where a whole number is expected"},
 		"unknown stage":     {func(r map[string]any) { meta(r)["conflict_stage"] = "Anger" }, `field metadata.conflict_stage: value "Anger": unknown stage`},
 		"no context":        {func(r map[string]any) { meta(r)["scenario_context"] = " " }, "field metadata.scenario_context: missing"},
 		"no turns":          {func(r map[string]any) { r["shared_prefix"] = []any{} }, "field shared_prefix: no turns"},

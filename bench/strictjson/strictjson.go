@@ -15,8 +15,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -25,9 +27,14 @@ import (
 // Option changes what is refused.
 type Option int
 
-// RefuseNUL refuses strings with the character NUL, which no person writes and
-// many programs end a text at.
-const RefuseNUL Option = 1
+const (
+	// RefuseNUL refuses strings with the character NUL, which no person writes and
+	// many programs end a text at.
+	RefuseNUL Option = 1
+	// RefuseNullEntries refuses null as an entry of a list, which a list of numbers
+	// would read as 0.
+	RefuseNullEntries Option = 2
+)
 
 // Error says what is wrong with a JSON text, where, and what to do.
 type Error struct {
@@ -35,7 +42,12 @@ type Error struct {
 	Offset int64  // in bytes from the start of the text
 	What   string
 	Remedy string
+
+	cause error
 }
+
+// Unwrap returns the *json.UnmarshalTypeError of a value of another type.
+func (e *Error) Unwrap() error { return e.cause }
 
 func (e *Error) Error() string {
 	where := fmt.Sprintf("byte %d", e.Offset)
@@ -46,12 +58,38 @@ func (e *Error) Error() string {
 }
 
 // Unmarshal checks b and decodes it into v as encoding/json does. A failed check
-// is an *Error, a value of another type a *json.UnmarshalTypeError.
+// is an *Error, and so is a value of another type, around encoding/json's own
+// *json.UnmarshalTypeError.
 func Unmarshal(b []byte, v any, opts ...Option) error {
 	if err := Check(b, opts...); err != nil {
 		return err
 	}
-	return json.Unmarshal(b, v)
+	err := json.Unmarshal(b, v)
+	var te *json.UnmarshalTypeError
+	if !errors.As(err, &te) {
+		return err
+	}
+	return &Error{Field: path(pointerAt(b, int(te.Offset)-1)), Offset: te.Offset, cause: te,
+		What: fmt.Sprintf("a JSON %s stands where %s is expected", te.Value, inWords(te.Type)), Remedy: "mend the field"}
+}
+
+// inWords names what a Go type is read from.
+func inWords(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "a whole number"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.String:
+		return "a text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	}
+	return t.String()
 }
 
 // Check reports the first fault of a JSON text as an *Error.
@@ -59,7 +97,7 @@ func Check(b []byte, opts ...Option) error {
 	if err := encoding(b); err != nil {
 		return err
 	}
-	nul := slices.Contains(opts, RefuseNUL)
+	nul, entries := slices.Contains(opts, RefuseNUL), slices.Contains(opts, RefuseNullEntries)
 	d := jsontext.NewDecoder(bytes.NewReader(b))
 	var names []map[string]string // keys of the open objects, by their folded form
 	for first := true; ; first = false {
@@ -77,6 +115,10 @@ func Check(b []byte, opts ...Option) error {
 			return &Error{Offset: d.InputOffset(), What: "text follows the JSON value", Remedy: "one value is expected: put each on a line of its own in a .jsonl file"}
 		}
 		switch t.Kind() {
+		case 'n':
+			if entries && kind == '[' {
+				return &Error{Field: path(d.StackPointer()), Offset: d.InputOffset(), What: "null stands in a list", Remedy: "give the value, or take the entry out"}
+			}
 		case '{':
 			names = append(names, map[string]string{})
 		case '}':
@@ -89,7 +131,7 @@ func Check(b []byte, opts ...Option) error {
 			if kind != '{' || n%2 != 0 {
 				continue
 			}
-			seen, folded := names[len(names)-1], strings.ToLower(s)
+			seen, folded := names[len(names)-1], fold(s)
 			if other, twice := seen[folded]; twice {
 				return &Error{Field: path(d.StackPointer()), Offset: d.InputOffset(),
 					What: fmt.Sprintf("the keys %q and %q of one object differ in case only", other, s), Remedy: "keep one of them"}
@@ -97,6 +139,18 @@ func Check(b []byte, opts ...Option) error {
 			seen[folded] = s
 		}
 	}
+}
+
+// fold maps the names that encoding/json takes for one field to one name: those
+// of equal letters in any case, ſ and the Kelvin sign included.
+func fold(name string) string {
+	return strings.Map(func(r rune) rune {
+		least := r
+		for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+			least = min(least, f)
+		}
+		return least
+	}, name)
 }
 
 func rest(b []byte, from int64) bool { return len(bytes.TrimSpace(b[from:])) > 0 }

@@ -20,6 +20,7 @@ func TestCheckRefusesWhatEncodingJSONTakes(t *testing.T) {
 		{"a key twice", `{"a":{"b":1,"b":2}}`, "a.b", "twice"},
 		{"a key twice, one escaped", `{"b":1,"\u0062":2}`, "b", "twice"},
 		{"two cases of a key", `{"sid":1,"x":[{"turn":3,"Turn":8}]}`, "x[0].Turn", `"turn" and "Turn"`},
+		{"two cases of a letter that has three", `{"sid":1,"ſid":2}`, "ſid", `"sid" and "ſid"`},
 		{"cut", `{"a":{"b":1`, "a", "ends too early"},
 		{"two values", `{"a":1} {"a":2}`, "", "text follows"},
 		{"nothing", "  \n", "", "no JSON"},
@@ -46,6 +47,39 @@ func TestCheckTakesWhatIsRight(t *testing.T) {
 	var te *json.UnmarshalTypeError
 	if err := Unmarshal([]byte(`{"a":"x"}`), &v); !errors.As(err, &te) {
 		t.Errorf("another type: %v", err)
+	}
+}
+
+func TestUnmarshalSaysWhereAnotherTypeStands(t *testing.T) {
+	for _, c := range []struct{ text, field, what string }{
+		{`{"l":[{"t":1},{"t":"x"}]}`, "l[1].t", "a JSON string stands where a whole number is expected"},
+		{`{"l":[{"t":1.5}]}`, "l[0].t", "a JSON number 1.5 stands where a whole number"},
+		{`{"l":{"t":1}}`, "l", "a JSON object stands where a list"},
+		{`{"p":["a"]}`, "p[0]", "where a number is expected"},
+		{`[1]`, "", "a JSON array stands where an object"},
+	} {
+		var v struct {
+			L []struct{ T int }
+			P []float64
+		}
+		var e *Error
+		if err := Unmarshal([]byte(c.text), &v); !errors.As(err, &e) || e.Field != c.field || !strings.Contains(e.What, c.what) {
+			t.Errorf("%s: %v", c.text, err)
+		}
+	}
+}
+
+func TestNullEntries(t *testing.T) {
+	var v struct {
+		P [][]float64
+		Q *int
+	}
+	var e *Error
+	if err := Unmarshal([]byte(`{"q":null,"p":[[4],[5,null]]}`), &v, RefuseNullEntries); !errors.As(err, &e) || e.Field != "p[1][1]" {
+		t.Errorf("null in a list: %v", err)
+	}
+	if err := Unmarshal([]byte(`{"q":null,"p":[[4],[5]]}`), &v, RefuseNullEntries); err != nil {
+		t.Errorf("null as a field's value: %v", err)
 	}
 }
 
