@@ -31,7 +31,8 @@ const (
 	Assistant = "assistant"
 )
 
-// Message is one turn of a chat prompt.
+// Message is one turn of a chat prompt. Its content is text: what reads like a
+// control token of the model in it is none, see Controls.
 type Message struct {
 	Role    string `json:"role"`
 	Content string `json:"content"`
@@ -46,6 +47,10 @@ type Prompt struct {
 	LeadIn string `json:"lead_in,omitempty"`
 	// Raw is an already rendered prompt; Messages and LeadIn must be empty.
 	Raw string `json:"raw,omitempty"`
+	// Literal says that Raw is text throughout, as Messages are: control tokens
+	// in it are not meant. Tokens that were added to the vocabulary for users
+	// ([SPEAK]) are.
+	Literal bool `json:"literal,omitempty"`
 }
 
 // Hash identifies the prompt's content: the first 16 bytes of the SHA-256 of

@@ -36,7 +36,7 @@ func (b *Backend) Chat(ctx context.Context, p infer.Prompt, o infer.Params) (inf
 	defer b.release()
 	r := request{numCtx: numCtx, predict: o.MaxTokens, params: o, stop: append(append([]string{}, about.stop...), o.Stop...)}
 	if p.Raw == "" && p.LeadIn == "" {
-		r.chat = messages(p.Messages)
+		r.chat = b.messages(p.Messages)
 		r.rendered, err = b.template(ctx, p.Messages, numCtx)
 	} else {
 		r.rendered, err = b.render(ctx, p, numCtx)

@@ -203,6 +203,9 @@ func (b *Backend) Render(ctx context.Context, p infer.Prompt) (string, error) {
 }
 
 func (b *Backend) render(ctx context.Context, p infer.Prompt, numCtx int) (string, error) {
+	if p.Literal {
+		return b.opts.Controls.Break(p.Raw), nil
+	}
 	if p.Raw != "" {
 		return p.Raw, nil
 	}
@@ -222,7 +225,7 @@ func (b *Backend) template(ctx context.Context, ms []infer.Message, numCtx int) 
 	no := false
 	var rendered string
 	err := b.client.Chat(ctx, &api.ChatRequest{
-		Model: b.model, Messages: messages(ms), Stream: &no, KeepAlive: b.keepAlive(), DebugRenderOnly: true,
+		Model: b.model, Messages: b.messages(ms), Stream: &no, KeepAlive: b.keepAlive(), DebugRenderOnly: true,
 		Think: &api.ThinkValue{Value: false}, Truncate: &no, Shift: &no,
 		Options: options(infer.Params{}, numCtx, 1, nil),
 	}, func(c api.ChatResponse) error {
@@ -250,9 +253,11 @@ func direct(rendered string) string {
 	return rendered
 }
 
-func messages(ms []infer.Message) []api.Message {
+// messages are the server's form of messages. It tokenises all of a rendered
+// prompt with control tokens, so that those in the contents are broken.
+func (b *Backend) messages(ms []infer.Message) []api.Message {
 	out := make([]api.Message, len(ms))
-	for i, m := range ms {
+	for i, m := range b.opts.Controls.BreakAll(ms) {
 		out[i] = api.Message{Role: m.Role, Content: m.Content}
 	}
 	return out

@@ -43,6 +43,10 @@ type Options struct {
 	// With it all counts but Evaluated are exact and every prompt's count is
 	// checked against the server's; without it they are estimated from the text.
 	Tokenize func(ctx context.Context, rendered string) ([]int32, error)
+	// Controls are the vocabulary's control tokens, which the server would take
+	// for such within a message; they are broken there. nil means those of common
+	// model families.
+	Controls *infer.Controls
 	// KeepAlive is how long the server holds the model after a request; 0 means
 	// the server's own setting, a negative value for ever.
 	KeepAlive time.Duration
@@ -224,7 +228,7 @@ func (b *Backend) Embed(ctx context.Context, texts []string) ([][]float32, error
 	}
 	no := false
 	r, err := b.client.Embed(ctx, &api.EmbedRequest{
-		Model: b.model, Input: texts, Truncate: &no, KeepAlive: b.keepAlive(),
+		Model: b.model, Input: b.opts.Controls.BreakTexts(texts), Truncate: &no, KeepAlive: b.keepAlive(),
 		Options: map[string]any{"num_ctx": b.settled()},
 	})
 	if err != nil {

@@ -143,7 +143,7 @@ func (b *Backend) Embed(ctx context.Context, texts []string) ([][]float32, error
 	if len(texts) == 0 {
 		return nil, nil
 	}
-	r, err := b.client.CreateEmbeddings(ctx, api.EmbeddingRequest{Input: texts, Model: api.EmbeddingModel(b.model)})
+	r, err := b.client.CreateEmbeddings(ctx, api.EmbeddingRequest{Input: (*infer.Controls)(nil).BreakTexts(texts), Model: api.EmbeddingModel(b.model)})
 	if err != nil {
 		return nil, b.wrap("embedding texts", err)
 	}
@@ -170,7 +170,7 @@ func (b *Backend) request(ctx context.Context, p infer.Prompt, o infer.Params) (
 	if len(p.Messages) == 0 {
 		return ctx, req, errors.New("openai: a prompt without messages")
 	}
-	for _, m := range p.Messages {
+	for _, m := range (*infer.Controls)(nil).BreakAll(p.Messages) {
 		req.Messages = append(req.Messages, api.ChatCompletionMessage{Role: m.Role, Content: m.Content})
 	}
 	topP := o.TopP
