@@ -4,11 +4,17 @@ package scripts
 
 import "embed"
 
-// Files holds the programs, and Requirements beside them.
+// Files holds the programs, and the lists of packages beside them.
 //
-//go:embed *dual_head.py environment.py gguf_checkpoint.py requirements-train.txt
+//go:embed *dual_head.py environment.py gguf_checkpoint.py requirements-train.in requirements-train.txt requirements-gguf.txt
 var Files embed.FS
 
-// Requirements names the file of Files that lists the packages of a training
-// environment, in pip's format, each with its version.
-const Requirements = "requirements-train.txt"
+// Lists of packages among Files, in pip's format. Training names the packages that
+// the programs import, each with its version. TrainingLock and ConverterLock list
+// everything that is installed, with the hashes of its files
+// (lock_requirements.sh).
+const (
+	Training      = "requirements-train.in"
+	TrainingLock  = "requirements-train.txt"
+	ConverterLock = "requirements-gguf.txt" // llama.cpp's converter of checkpoints
+)

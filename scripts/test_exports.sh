@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 python=${CCMED_EXPORTS_PYTHON:-}
 if [ -z "$python" ]; then
   cache=${CCMED_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ccmed}
-  venv=$cache/python/exports-$(cat "$here/requirements-exports.txt" "$0" | sha256sum | cut -c1-12)
+  venv=$cache/python/exports-$(cat "$here"/requirements-{exports,lm-eval}.txt "$0" | sha256sum | cut -c1-12)
   mkdir -p "$cache/python"
   exec 9>"$cache/python/exports.lock"
   flock 9
@@ -16,8 +16,9 @@ if [ -z "$python" ]; then
     echo "test_exports: installing inspect_ai, lm-eval and others into $venv (a minute, once)" >&2
     rm -rf "$cache"/python/exports-*
     python3 -m venv "$venv" >&2
-    "$venv/bin/pip" install -q --disable-pip-version-check -r "$here/requirements-exports.txt" >&2
-    "$venv/bin/pip" install -q --disable-pip-version-check --no-deps lm-eval==0.4.13 >&2
+    install=(install -q --disable-pip-version-check --only-binary :all: --require-hashes)
+    "$venv/bin/pip" "${install[@]}" -r "$here/requirements-exports.txt" >&2
+    "$venv/bin/pip" "${install[@]}" --no-deps -r "$here/requirements-lm-eval.txt" >&2
     touch "$venv/complete"
   fi
   exec 9>&-

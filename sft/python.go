@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gofrs/flock"
@@ -48,7 +49,7 @@ type requirement struct{ name, version string }
 
 // requirements reads the packages that a training environment needs.
 func requirements() ([]requirement, error) {
-	b, err := scripts.Files.ReadFile(scripts.Requirements)
+	b, err := scripts.Files.ReadFile(scripts.Training)
 	if err != nil {
 		return nil, fmt.Errorf("read the requirements of training: %w", err)
 	}
@@ -192,11 +193,11 @@ func VenvDir() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the cache folder: %w", err)
 	}
-	needed, err := requirements()
+	lock, err := scripts.Files.ReadFile(scripts.TrainingLock)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("read the requirements of training: %w", err)
 	}
-	return filepath.Join(cache, "python", "sft-"+sum([]byte(fmt.Sprint(needed)))[:12]), nil
+	return filepath.Join(cache, "python", "sft-"+sum(lock)[:12]), nil
 }
 
 // VenvPython returns the interpreter of a virtual environment.
@@ -248,16 +249,12 @@ func Setup(ctx context.Context, dir, base string, progress io.Writer) (*Environm
 		return nil, &infer.MissingError{What: fmt.Sprintf("%s makes no virtual environment", base), Err: err,
 			Fix: "install Python 3.11 or later with its venv module (Debian: apt install python3-venv), or name one with --python"}
 	}
-	b, err := scripts.Files.ReadFile(scripts.Requirements)
+	programs, err := UnpackScripts()
 	if err != nil {
-		return nil, fmt.Errorf("read the requirements of training: %w", err)
-	}
-	list := filepath.Join(dir, scripts.Requirements)
-	if err := os.WriteFile(list, b, 0o644); err != nil {
-		return nil, fmt.Errorf("make the environment: %w", err)
+		return nil, err
 	}
 	fmt.Fprintln(progress, "installing torch, transformers and others (3 GB to fetch, 6 GB on disk)")
-	if err := pip(ctx, dir, list, progress); err != nil {
+	if err := pip(ctx, dir, filepath.Join(programs, scripts.TrainingLock), progress); err != nil {
 		return nil, err
 	}
 	if err := os.WriteFile(filepath.Join(dir, venvComplete), nil, 0o644); err != nil {
@@ -290,6 +287,11 @@ func venvPlace(dir string) error {
 	return nil
 }
 
+// pipInstall is pip's part of a command line that installs nothing but files whose
+// hashes are in the list that follows -r. Building a package would fetch tools
+// without a hash.
+var pipInstall = []string{"-m", "pip", "install", "--disable-pip-version-check", "--only-binary", ":all:", "--require-hashes"}
+
 // pip installs a list of packages into an environment.
 func pip(ctx context.Context, dir, list string, progress io.Writer) error {
 	log, err := os.Create(filepath.Join(dir, venvLog))
@@ -311,7 +313,7 @@ func pip(ctx context.Context, dir, list string, progress io.Writer) error {
 		}
 		_, _ = io.Copy(io.Discard, said) // a line too long for the scanner must not stop pip
 	}()
-	cmd := exec.Command(VenvPython(dir), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off", "-r", list)
+	cmd := exec.Command(VenvPython(dir), slices.Concat(pipInstall, []string{"--no-input", "--progress-bar", "off", "-r", list})...)
 	cmd.Stdout = io.MultiWriter(log, says)
 	cmd.Stderr = log
 	err = runGroup(ctx, cmd)
