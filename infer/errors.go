@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"syscall"
+	"time"
 )
 
 // ErrUnsupported reports that a backend cannot do what was asked.
@@ -47,15 +48,30 @@ func (e *ContextError) Error() string {
 	return fmt.Sprintf("the prompt needs %s%d tokens of context and num_ctx is %d; raise --num-ctx", about, e.Need, e.Have)
 }
 
-// StatusError is an HTTP error status of a server, with its own words.
+// StatusError is an HTTP error status of a server, with its own words. An error
+// that a server sends with the status 200 is one too.
 type StatusError struct {
 	Code    int
 	Message string
+	// After is how long the server asks to wait (Retry-After); 0 where it does not.
+	After time.Duration
 }
 
 func (e *StatusError) Error() string {
 	return fmt.Sprintf("the server answered %d: %s", e.Code, e.Message)
 }
+
+// BrokenError reports an answer that is incomplete or malformed, or did not come
+// in time. What says what happened, as a clause: "the server's answer ends after
+// 11 of 5000 bytes". The same request may be answered well when it is made again.
+type BrokenError struct {
+	What string
+	Err  error // what was read from the connection; may be nil
+}
+
+func (e *BrokenError) Error() string { return e.What }
+
+func (e *BrokenError) Unwrap() error { return e.Err }
 
 // IsConnection reports whether err is a failure to reach a server or to keep
 // its connection, as opposed to an answer of it or to the caller's giving up.

@@ -3,6 +3,7 @@ package infer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -10,13 +11,30 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// RetryPolicy says how long to go on trying.
+// Defaults of a RetryPolicy.
+const (
+	DefaultPatience = 5 * time.Minute
+	DefaultTimeout  = 10 * time.Minute
+)
+
+// RetryPolicy says how long a backend waits for one request; the zero value
+// means the defaults.
 type RetryPolicy struct {
-	Tries   uint          // attempts in all; 0 means 6
-	First   time.Duration // wait before the second attempt; 0 means 0.5 s
-	Longest time.Duration // longest single wait; 0 means 30 s
-	// Notify is told of every failed attempt that is tried again; may be nil.
-	Notify func(err error, wait time.Duration)
+	// Patience is how long a request that failed is made again, counted from its
+	// first failure; 0 means DefaultPatience, below 0 not at all.
+	Patience time.Duration
+	// Timeout is how long a server may be silent before the request counts as
+	// failed; 0 means DefaultTimeout. It is long because a server loads its model
+	// before the first answer.
+	Timeout time.Duration
+	First   time.Duration // wait before the second attempt, growing from there; 0 means 0.5 s
+	Longest time.Duration // longest wait that the server did not ask for; 0 means 30 s
+	// Notify is told, in a sentence, of a request that is made again and of a
+	// server that has been silent for long. It may be nil and must be safe for
+	// concurrent use.
+	Notify func(notice string)
+
+	Tries uint // of Retry; 0 means 6
 }
 
 // Retry wraps a backend so that failed requests are tried again with growing
@@ -62,7 +80,7 @@ func retry[T any](ctx context.Context, r *retrying, f func() (T, error)) (T, err
 	}, backoff.WithBackOff(wait), backoff.WithMaxTries(r.policy.Tries), backoff.WithMaxElapsedTime(0),
 		backoff.WithNotify(func(err error, d time.Duration) {
 			if r.policy.Notify != nil {
-				r.policy.Notify(err, d)
+				r.policy.Notify(fmt.Sprintf("trying again in %s: %v", d.Round(100*time.Millisecond), err))
 			}
 		}))
 }

@@ -48,7 +48,7 @@ func TestRetry(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := &infertest.Scripted{Fail: infertest.FailAt(c.after+1, c.err)}
 			notified := 0
-			b := infer.Retry(s, infer.RetryPolicy{First: time.Microsecond, Notify: func(error, time.Duration) { notified++ }})
+			b := infer.Retry(s, infer.RetryPolicy{First: time.Microsecond, Notify: func(string) { notified++ }})
 			for range c.after {
 				if _, err := b.Chat(context.Background(), infer.Prompt{Raw: "x"}, infer.Params{}); err != nil {
 					t.Fatal(err)

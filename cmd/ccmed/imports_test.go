@@ -18,7 +18,8 @@ const module = "github.com/ccmed/ccmed/"
 // nobody does.
 var floors = [][]string{
 	{"bench/dmis", "bench/stats", "bench/disk", "bench/strictjson", "probe/linear", "docs/schemas", "scripts"},
-	{"infer", "infer/ollama", "infer/openai", "infer/llamacpp", "infer/cache", "infer/infertest", "infer/internal/prefix", "infer/internal/reasoning"},
+	{"infer", "infer/ollama", "infer/openai", "infer/llamacpp", "infer/cache", "infer/infertest", "infer/internal/prefix", "infer/internal/reasoning",
+		"infer/internal/transport"},
 	{"bench/run", "bench/prompt", "bench/dialogue", "bench/report"},
 	{"bench/published", "bench/suite", "probe/activation"},
 	{"bench/timing", "bench/mediation", "probe"},

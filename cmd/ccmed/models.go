@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -279,9 +278,7 @@ func (f *fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
 		} else if m.Digest != identity.Digest || m.TemplateHash != identity.TemplateHash {
 			return nil, fmt.Errorf("the servers hold different versions of %s (%s and %s); pull the same one on all", s.model, short(identity.Digest), short(m.Digest))
 		}
-		b = infer.Retry(b, infer.RetryPolicy{Notify: func(err error, wait time.Duration) {
-			f.app.note("trying again in %s: %v", wait.Round(100*time.Millisecond), err)
-		}})
+		b = infer.Retry(b, infer.RetryPolicy{Notify: func(notice string) { f.app.note("%s", notice) }})
 		if f.db != nil && (m.Digest != "" || f.flags.cacheFile == "force") {
 			if b, err = cache.Wrap(b, f.db, m, f.flags.cacheFile == "force"); err != nil {
 				return nil, err
