@@ -157,11 +157,20 @@ type ContentFindings struct {
 
 // ContentCell is one cell of it, by layer.
 type ContentCell struct {
-	Cell     activation.Cell `json:"cell"`
-	Cosine   []float64       `json:"cosine"`
-	Permuted []float64       `json:"permuted"`
-	Skill    []Effect        `json:"skill"` // mean cosine above that with other lines of the stage, with its test
+	Cell   activation.Cell `json:"cell"`
+	Cosine []float64       `json:"cosine"`
+	// Permuted and Skill are over the Compared lines, those beside which other lines of
+	// their stage were held out; NotComputed says why both are empty where there are
+	// none. Skill is the mean cosine above that with the other lines, with its test.
+	Permuted    []float64 `json:"permuted"`
+	Skill       []Effect  `json:"skill"`
+	Lines       int       `json:"lines,omitempty"`
+	Compared    int       `json:"compared,omitempty"`
+	NotComputed string    `json:"not_computed,omitempty"`
 }
+
+// noOtherLine is why a line cannot be held against others.
+const noOtherLine = "no other line of this stage"
 
 // ContentTFIDF names the embedder that is fitted on training folds.
 const ContentTFIDF = "TF-IDF and singular value decomposition"
@@ -204,13 +213,20 @@ func (f *finder) content(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("content probe of %s: %w", c, err)
 			}
-			cell := ContentCell{Cell: c}
+			cell := ContentCell{Cell: c, Permuted: []float64{}, Skill: []Effect{}, Lines: len(found[0].Cosines().Groups), Compared: found[0].Compared}
+			if cell.Compared == 0 {
+				cell.NotComputed = noOtherLine
+			}
 			for _, r := range found {
+				cell.Cosine = append(cell.Cosine, r.Cosine)
+				if cell.NotComputed != "" {
+					continue
+				}
 				e, err := r.Beyond().Test(f.Resampling)
 				if err != nil {
 					return err
 				}
-				cell.Cosine, cell.Permuted = append(cell.Cosine, r.Cosine), append(cell.Permuted, r.Permuted)
+				cell.Permuted = append(cell.Permuted, r.Permuted)
 				cell.Skill = append(cell.Skill, scaled(e, 1/(1-r.Permuted)))
 			}
 			out.Cells = append(out.Cells, cell)

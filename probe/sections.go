@@ -220,7 +220,15 @@ func (f *Findings) contentSection(at int) report.Section {
 	s := report.Section{Title: "Content of the line at " + f.At, Notes: []string{"embedder: " + c.Embedder + "; skill is (cosine − cosine with other lines of the stage) / (1 − the latter)"}}
 	t := report.Table{Columns: right("cell", "cosine", "other lines", "skill [95 %]", "p")}
 	for _, x := range c.Cells {
-		t.Rows = append(t.Rows, []report.Cell{report.Text(label(x.Cell)), report.Num(x.Cosine[at], 3), report.Num(x.Permuted[at], 3), effect(&x.Skill[at]), report.Text(report.PValue(x.Skill[at].P))})
+		row := []report.Cell{report.Text(label(x.Cell)), report.Num(x.Cosine[at], 3)}
+		if x.NotComputed != "" {
+			t.Rows = append(t.Rows, append(row, report.Text("not computed"), report.Text("not computed: "+x.NotComputed)))
+			continue
+		}
+		t.Rows = append(t.Rows, append(row, report.Num(x.Permuted[at], 3), effect(&x.Skill[at]), report.Text(report.PValue(x.Skill[at].P))))
+		if x.Compared < x.Lines {
+			t.Notes = append(t.Notes, fmt.Sprintf("%s: other lines and skill are of %d of %d lines; of the rest there is %s in a fold", label(x.Cell), x.Compared, x.Lines, noOtherLine))
+		}
 	}
 	if g := c.Gap; g != nil {
 		word := "not shown to be"

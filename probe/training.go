@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"golang.org/x/sync/errgroup"
+	"gonum.org/v1/gonum/floats"
 
 	"github.com/ccmed/ccmed/probe/linear"
 )
@@ -213,8 +214,9 @@ func (r *LayerResult) perRow(value func(p *linear.Predictions, i int) float64) [
 	out := make([]float64, len(r.tested))
 	for k, i := range r.tested {
 		for _, p := range r.Rounds {
-			out[k] += value(p, i) / float64(len(r.Rounds))
+			out[k] += value(p, i)
 		}
+		out[k] /= float64(len(r.Rounds)) // a sum of parts could exceed 1 by rounding
 	}
 	return out
 }
@@ -469,11 +471,10 @@ func (r *LayerResult) score() error {
 		if err != nil {
 			return err
 		}
-		rounds := float64(len(r.Rounds))
-		r.Accuracy += score.Accuracy / rounds
-		r.MacroF1 += score.MacroF1 / rounds
-		r.LogLoss += score.LogLoss / rounds
-		r.Brier += score.Brier / rounds
+		r.Accuracy += score.Accuracy
+		r.MacroF1 += score.MacroF1
+		r.LogLoss += score.LogLoss
+		r.Brier += score.Brier
 		for k, label := range y {
 			guess := held.Argmax(k)
 			confidence := held.Row(k)[guess]
@@ -484,6 +485,9 @@ func (r *LayerResult) score() error {
 				bin.Accuracy++
 			}
 		}
+	}
+	for _, sum := range []*float64{&r.Accuracy, &r.MacroF1, &r.LogLoss, &r.Brier} {
+		*sum /= float64(len(r.Rounds))
 	}
 	for k := range r.Reliability {
 		if bin := &r.Reliability[k]; bin.N > 0 {
@@ -501,8 +505,9 @@ func majority(s Samples, splits []Split) (*LayerResult, error) {
 	for _, split := range splits {
 		p := make([]float64, s.Classes)
 		for _, i := range split.Train {
-			p[s.Y[i]] += 1 / float64(len(split.Train))
+			p[s.Y[i]]++
 		}
+		floats.Scale(1/float64(len(split.Train)), p)
 		held := &linear.Predictions{Classes: s.Classes}
 		for range split.Test {
 			held.P = append(held.P, p...)

@@ -13,11 +13,16 @@ import (
 
 // ContentResult is how well one layer's states give away what was said.
 type ContentResult struct {
-	Layer    string    `json:"layer"`
-	Cosine   float64   `json:"cosine"`   // mean of centred predictions and embeddings
-	Permuted float64   `json:"permuted"` // the same with the embeddings of other rows of the same label
-	Skill    float64   `json:"skill"`    // (Cosine − Permuted) / (1 − Permuted)
-	Penalty  []float64 `json:"penalty"`  // chosen, one a split
+	Layer  string  `json:"layer"`
+	Cosine float64 `json:"cosine"` // mean of centred predictions and embeddings
+	// Compared is the number of rows beside which other rows of their label were held
+	// out in every round. Permuted is the mean cosine with the embeddings of those
+	// others, Skill (cosine − Permuted) / (1 − Permuted), both over the Compared rows;
+	// of none they are not computed and NaN.
+	Compared int       `json:"compared"`
+	Permuted float64   `json:"permuted"`
+	Skill    float64   `json:"skill"`
+	Penalty  []float64 `json:"penalty"` // chosen, one a split
 	own      Outcomes
 	beyond   Outcomes
 }
@@ -25,8 +30,8 @@ type ContentResult struct {
 // Cosines returns the cosine of each row.
 func (r *ContentResult) Cosines() Outcomes { return r.own }
 
-// Beyond returns each row's cosine minus its mean cosine with the embeddings of
-// other rows of its label; 0 for a row that is the only one.
+// Beyond returns the cosine of each of the Compared rows minus its mean cosine with
+// the embeddings of other rows of its label.
 func (r *ContentResult) Beyond() Outcomes { return r.beyond }
 
 // contentPenalties are the ridge penalties to choose from, as multiples of the
@@ -85,11 +90,10 @@ func content(ctx context.Context, x *linear.Dense32, embeddings []*linear.Dense,
 	}
 	shape := newLayerResult(s, splits)
 	r := &ContentResult{}
-	own, beyond, permuted := make([][]float64, len(shape.Rounds)), make([][]float64, len(shape.Rounds)), 0.0
+	own, others := make([][]float64, len(shape.Rounds)), make([][]float64, len(shape.Rounds))
 	for k := range own {
-		own[k], beyond[k] = make([]float64, n), make([]float64, n)
+		own[k], others[k] = make([]float64, n), make([]float64, n)
 	}
-	held := 0
 	penalties := make([]float64, len(contentPenalties))
 	for k, v := range contentPenalties {
 		penalties[k] = v * float64(width)
@@ -118,27 +122,34 @@ func content(ctx context.Context, x *linear.Dense32, embeddings []*linear.Dense,
 			return nil, err
 		}
 		c := newCosines(fits[0].Held, embeddings[k], split.Train, split.Test)
-		others := c.others(linear.At(s.Y, split.Test))
+		besides := c.others(linear.At(s.Y, split.Test))
 		for j, v := range c.own() {
-			own[split.Round][split.Test[j]] = v
-			if !math.IsNaN(others[j]) {
-				permuted += others[j]
-				held++
-				beyond[split.Round][split.Test[j]] = v - others[j]
-			}
+			own[split.Round][split.Test[j]], others[split.Round][split.Test[j]] = v, besides[j]
 		}
 	}
-	r.own = Outcomes{Groups: shape.TestedGroups(), Width: shape.width}
-	r.beyond = r.own
-	for k := range own {
-		r.own.Rounds = append(r.own.Rounds, linear.At(own[k], shape.tested))
-		r.beyond.Rounds = append(r.beyond.Rounds, linear.At(beyond[k], shape.tested))
+	compared := slices.DeleteFunc(slices.Clone(shape.tested), func(i int) bool {
+		return slices.ContainsFunc(others, func(round []float64) bool { return math.IsNaN(round[i]) })
+	})
+	r.Compared = len(compared)
+	at := func(values [][]float64, rows []int) Outcomes {
+		o := Outcomes{Groups: linear.At(s.Groups, rows), Width: shape.width}
+		for _, round := range values {
+			o.Rounds = append(o.Rounds, linear.At(round, rows))
+		}
+		return o
 	}
-	r.Cosine = r.own.Mean()
-	if held > 0 {
-		r.Permuted = permuted / float64(held)
+	r.own = at(own, shape.tested)
+	r.Cosine, r.Permuted, r.Skill = r.own.Mean(), math.NaN(), math.NaN()
+	if r.Compared == 0 {
+		return r, nil
 	}
-	r.Skill = (r.Cosine - r.Permuted) / (1 - r.Permuted)
+	besides := at(others, compared)
+	var err error
+	if r.beyond, err = at(own, compared).Minus(besides); err != nil {
+		return nil, err
+	}
+	r.Permuted = besides.Mean()
+	r.Skill = r.beyond.Mean() / (1 - r.Permuted)
 	return r, nil
 }
 
@@ -182,7 +193,7 @@ func newCosines(held, all *linear.Dense, train, test []int) cosines {
 func (c cosines) own() []float64 {
 	out := make([]float64, len(c.guess))
 	for k, g := range c.guess {
-		out[k] = dot(g, c.truth[k])
+		out[k] = max(-1, min(1, dot(g, c.truth[k]))) // lengths are 1 but for rounding
 	}
 	return out
 }

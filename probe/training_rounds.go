@@ -110,11 +110,12 @@ func (o Outcomes) interval(b stats.Bootstrap) (stats.Estimate, error) {
 		if err != nil {
 			return stats.Estimate{}, fmt.Errorf("probe: interval over rounds: %w", err)
 		}
-		out.Value += e.Value / rounds
+		out.Value += e.Value
 		out.N, out.Groups = e.N, e.Groups
 		below += (e.Value - e.Lo) / rounds
 		above += (e.Hi - e.Value) / rounds
 	}
+	out.Value /= rounds
 	out.Lo, out.Hi = out.Value-below*o.Width, out.Value+above*o.Width
 	return out, nil
 }

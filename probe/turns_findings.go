@@ -426,9 +426,10 @@ func (f *turnFinder) meanOver(sets [][]*LayerResult, rows []int, of func(*LayerR
 			if err != nil {
 				return nil, err
 			}
-			out[k] += of(part) / float64(len(sets))
+			out[k] += of(part)
 		}
 	}
+	floats.Scale(1/float64(len(sets)), out)
 	return out, nil
 }
 
@@ -701,10 +702,11 @@ func (r *LayerResult) statistic(of func(confusion) float64, rs Resampling) (stat
 			return stats.Estimate{}, fmt.Errorf("probe: interval over rounds: %w", err)
 		}
 		n := float64(len(rounds))
-		out.Value += e.Value / n
+		out.Value += e.Value
 		below += (e.Value - e.Lo) / n
 		above += (e.Hi - e.Value) / n
 	}
+	out.Value /= float64(len(rounds))
 	out.Lo, out.Hi = out.Value-below*r.width, out.Value+above*r.width
 	out.N, out.Groups = len(r.tested), len(groups)
 	return bounded(out), nil

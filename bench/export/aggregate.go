@@ -60,8 +60,9 @@ func clusteredMean(values []float64, clusters []string) (mean, stderr float64) {
 		return 0, 0
 	}
 	for _, v := range values {
-		mean += v / n
+		mean += v
 	}
+	mean /= n // of shares at most 1, which a sum of parts of n need not be
 	var names []string
 	deviation := map[string]float64{}
 	for i, c := range clusters {

@@ -45,12 +45,13 @@ func (x *Run) timingRows() (table[TimingRow], error) {
 	id := x.manifest.Identity
 	var out table[TimingRow]
 	for _, u := range x.all {
-		d, unscored, ok, err := data[timing.Decision](u, timing.StepDecide)
-		if err != nil {
-			return nil, err
-		}
+		s, ok := u.steps[timing.StepDecide]
 		if !ok {
 			continue
+		}
+		d, unscored, err := timing.ReadDecision(s)
+		if err != nil {
+			return nil, fmt.Errorf("sample %s: its data cannot be read: %w", s.Key, err)
 		}
 		usage, seconds := u.cost()
 		r := TimingRow{Run: x.name, Model: id.Models[timing.Role].Name, Seed: id.Seed, Item: u.key.Item, Condition: u.key.Condition, Repeat: int32(u.key.Repeat),

@@ -599,8 +599,9 @@ func (o Options) judge(ctx context.Context, b infer.Backend, u run.Unit[Item], l
 	if c.Unscored == "" {
 		j.Score = c.Argmax() + 1
 		for i, p := range c.P {
-			j.Expected += float64(i+1) * p / c.Mass
+			j.Expected += float64(i+1) * (p / c.Mass)
 		}
+		j.Expected = min(5, max(1, j.Expected)) // shares add up to 1 but for rounding
 	}
 	return sample(j, c.Unscored)
 }

@@ -187,9 +187,10 @@ func (in BaselineInput) uniform() BaselineResult {
 	r := BaselineResult{Name: fmt.Sprintf("uniform over %d..%d", baselineFirst, baselineLast), Fitted: notFitted, N: len(in.Eval)}
 	for _, d := range in.Eval {
 		if d.Gold >= baselineFirst && d.Gold <= baselineLast {
-			r.Accuracy += 1.0 / (baselineLast - baselineFirst + 1) / float64(r.N)
+			r.Accuracy++
 		}
 	}
+	r.Accuracy /= float64((baselineLast - baselineFirst + 1) * r.N)
 	return r
 }
 

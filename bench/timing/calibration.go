@@ -172,9 +172,15 @@ func calibrationError(bins []Bin) float64 {
 	return sum / float64(n)
 }
 
+// brier adds squares as they are, so that rounding leaves it within 0..1: a sum of n
+// numbers that are at most 1 is at most n.
 func brier(p, y []float64) float64 {
-	d := floats.Distance(p, y, 2)
-	return d * d / float64(len(p))
+	sum := 0.0
+	for i := range p {
+		d := p[i] - y[i]
+		sum += d * d
+	}
+	return sum / float64(len(p))
 }
 
 func baseRate(y []float64) float64 { return floats.Sum(y) / float64(max(1, len(y))) }

@@ -274,3 +274,17 @@ func FuzzReliability(f *testing.F) {
 		}
 	})
 }
+
+// Three turns of which none is what its certain probability says: 1, and not the
+// 1.0000000000000002 of a root that is squared again.
+func TestBrierStaysInRange(t *testing.T) {
+	for n := 1; n < 2000; n++ {
+		p, y := make([]float64, n), make([]float64, n)
+		for i := range p {
+			p[i], y[i] = float64(i%2), float64((i+1)%2)
+		}
+		if b := brier(p, y); b != 1 {
+			t.Fatalf("Brier score of %d certain errors is %v", n, b)
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package timing
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/ccmed/ccmed/bench/run"
@@ -27,15 +26,15 @@ func Measures(samples []run.Sample) (ms []stats.Measure, notes []string, err err
 		if s.Step != StepDecide || s.Repeat != 0 {
 			continue
 		}
-		var d Decision
-		if err := json.Unmarshal(s.Data, &d); err != nil {
-			return nil, nil, fmt.Errorf("timing sample of item %s: %w", s.Item, err)
+		d, unscored, err := ReadDecision(s)
+		if err != nil {
+			return nil, nil, err
 		}
-		o := stats.Observation{Item: s.Item, Group: d.Context, Unscored: s.Unscored, Said: fmt.Sprintf("turn %d, gold %d", d.Predicted, d.Gold)}
+		o := stats.Observation{Item: s.Item, Group: d.Context, Unscored: unscored, Said: fmt.Sprintf("turn %d, gold %d", d.Predicted, d.Gold)}
 		if d.Predicted == 0 {
 			o.Said = fmt.Sprintf("no turn, gold %d", d.Gold)
 		}
-		if s.Unscored == "" {
+		if unscored == "" {
 			predicted = append(predicted, d.Predicted)
 		}
 		o.Value = indicator(d.Predicted == d.Gold)

@@ -89,15 +89,51 @@ type Separation struct {
 	Turns    int            `json:"turns"`
 }
 
+// ReadDecision decodes a sample of the deciding step, and says why it holds no usable
+// answer, "" where it does.
+func ReadDecision(s run.Sample) (d Decision, unscored string, err error) {
+	if err := json.Unmarshal(s.Data, &d); err != nil {
+		return d, "", fmt.Errorf("timing sample of item %s: %w", s.Item, err)
+	}
+	if s.Unscored != "" {
+		return d, s.Unscored, nil
+	}
+	return d, d.fault(), nil
+}
+
+// fault says why a decision is none about its dialogue: it names a turn that could not
+// be predicted, or holds what is no probability. A model cannot decide so; a file that
+// others wrote, or a sample that was edited, can.
+func (d Decision) fault() string {
+	within := func(turn, first int) bool { return turn >= first && (turn <= d.LastTurn || d.LastTurn == 0) }
+	switch {
+	case !within(d.Gold, 1):
+		return fmt.Sprintf("the conflict turn %d is not one of the dialogue's 1 to %d", d.Gold, d.LastTurn)
+	case d.Predicted != 0 && !within(d.Predicted, max(1, d.FirstTurn)):
+		return fmt.Sprintf("the predicted turn %d is not one of %d to %d", d.Predicted, max(1, d.FirstTurn), d.LastTurn)
+	}
+	for _, p := range d.Curve {
+		switch {
+		case !within(p.Turn, 1):
+			return fmt.Sprintf("an answer is about turn %d, which the dialogue has not", p.Turn)
+		case p.Unscored == "" && !(p.Share >= 0 && p.Share <= 1+rounding):
+			return fmt.Sprintf("the probability of turn %d is %g", p.Turn, p.Share)
+		}
+	}
+	return ""
+}
+
+// rounding is by how much a share of a sum may exceed 1.
+const rounding = 1e-9
+
 // Decisions decodes the samples of the deciding step, in the order of items.
 func Decisions(samples []run.Sample) (ds []Decision, unscored []string, err error) {
 	for _, s := range deciding(samples) {
-		var d Decision
-		if err := json.Unmarshal(s.Data, &d); err != nil {
-			return nil, nil, fmt.Errorf("timing sample of item %s: %w", s.Item, err)
+		d, why, err := ReadDecision(s)
+		if err != nil {
+			return nil, nil, err
 		}
-		ds = append(ds, d)
-		unscored = append(unscored, s.Unscored)
+		ds, unscored = append(ds, d), append(unscored, why)
 	}
 	return ds, unscored, nil
 }
@@ -268,7 +304,8 @@ func rates[K comparable](ds []Decision, key func(i int) K, boot *stats.Bootstrap
 }
 
 // separation compares turns up to the conflict turn: what comes later is
-// conflict too. Dialogues with an unusable answer among them are left out.
+// conflict too. Dialogues with an unusable answer among them, or a turn of unknown
+// length, are left out.
 func separation(ds []Decision, boot stats.Bootstrap) (*Separation, error) {
 	type turns struct {
 		scores, pos, lens []float64
@@ -284,7 +321,9 @@ func separation(ds []Decision, boot stats.Bootstrap) (*Separation, error) {
 			if p.Turn > d.Gold {
 				break
 			}
-			usable = usable && p.Unscored == ""
+			if usable = usable && p.Unscored == "" && p.Turn <= len(d.Lengths); !usable {
+				break
+			}
 			t.scores, t.pos = append(t.scores, p.Share), append(t.pos, float64(p.Turn))
 			t.lens, t.labels = append(t.lens, float64(d.Lengths[p.Turn-1])), append(t.labels, p.Turn == d.Gold)
 		}

@@ -334,3 +334,53 @@ func TestSeparationOnPublicRecords(t *testing.T) {
 		t.Errorf("model %v, within %v, position %.4f, length %.4f; want 1, 1, 0.833, 0.951", a.Model.Value, a.Within.Value, a.Position, a.Length)
 	}
 }
+
+// What names a turn that the dialogue has not, or what is no probability, is no
+// prediction: it becomes neither a column nor a part of a mean.
+func TestWhatIsNoPredictionIsUnscored(t *testing.T) {
+	good := predictions(t, 30, func(i, gold int) int { return min(gold+i%3, 10) })
+	change := func(i int, of func(*Decision)) []run.Sample {
+		ss := slices.Clone(good)
+		d, why, err := ReadDecision(ss[i])
+		if err != nil || why != "" {
+			t.Fatal(why, err)
+		}
+		of(&d)
+		if ss[i].Data, err = json.Marshal(d); err != nil {
+			t.Fatal(err)
+		}
+		return ss
+	}
+	for _, c := range []struct {
+		why string
+		of  func(*Decision)
+	}{
+		{"the predicted turn -1 is not one of 3 to 10", func(d *Decision) { d.Predicted = -1 }},
+		{"the predicted turn 99 is not one of 3 to 10", func(d *Decision) { d.Predicted = 99 }},
+		{"the predicted turn 2 is not one of 3 to 10", func(d *Decision) { d.Predicted = 2 }},
+		{"the conflict turn 11 is not one of the dialogue's 1 to 10", func(d *Decision) { d.Gold = 11 }},
+		{"an answer is about turn 0, which the dialogue has not", func(d *Decision) { d.Curve[0].Turn = 0 }},
+		{"the probability of turn 4 is 1.5", func(d *Decision) { d.Curve[3].Share = 1.5 }},
+	} {
+		ss := change(0, c.of)
+		m := scored(t, ss)
+		if m.Scored != 29 || m.Unscored[c.why] != 1 {
+			t.Errorf("%s: %d scored, unscored %v", c.why, m.Scored, m.Unscored)
+		}
+		for turn := range m.Predicted {
+			if turn < 0 || turn > 10 {
+				t.Errorf("%s: a column of turn %d", c.why, turn)
+			}
+		}
+		if e := m.SignedError; e.Lo < -2 || e.Hi > 2 {
+			t.Errorf("%s: mean error %+v of errors that are 0 to 2", c.why, e)
+		}
+		ms, _, err := Measures(ss)
+		if err != nil || ms[0].Observations[0].Unscored != c.why {
+			t.Errorf("%s: compared as %+v, %v", c.why, ms[0].Observations[0], err)
+		}
+	}
+	if m := scored(t, change(0, func(d *Decision) { d.Predicted = 0 })); m.Scored != 30 {
+		t.Errorf("no prediction is an answer: %d of 30 scored", m.Scored)
+	}
+}

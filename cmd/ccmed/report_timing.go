@@ -32,7 +32,7 @@ func (r *items) timing() error {
 		if s.Step != timing.StepDecide {
 			continue
 		}
-		d, err := decodeData[timing.Decision](s)
+		d, unscored, err := timing.ReadDecision(s)
 		if err != nil {
 			return err
 		}
@@ -40,8 +40,8 @@ func (r *items) timing() error {
 		measures := map[string]float64{goldTurn: float64(d.Gold)}
 		outcome := []string{"unscored"}
 		predicted := "unknown"
-		if s.Unscored != "" {
-			it.Note = "unscored: " + s.Unscored
+		if unscored != "" {
+			it.Note = "unscored: " + unscored
 		} else {
 			outcome = prediction(d.Predicted, d.Gold, measures)
 			predicted = "none"
