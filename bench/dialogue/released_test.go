@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,6 +108,13 @@ func TestReleased(t *testing.T) {
 		}
 		if d.ID == 239 && d.JudgeScore() != nil {
 			t.Error("dialogue 239 has a judge score")
+		}
+	}
+	for _, d := range append(eval, training...) { // so that no prompt of a released record changes
+		for _, turn := range slices.Concat(d.Unmediated(), d.Mediated()) {
+			if dialogue.OneTurn(turn.Speaker, turn.Message) != turn.Message {
+				t.Errorf("dialogue %d, turn %d: the message reads as several turns", d.ID, turn.T)
+			}
 		}
 	}
 	for _, d := range training {

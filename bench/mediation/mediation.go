@@ -402,11 +402,11 @@ func (o Options) simulatePrompt(d dialogue.Dialogue, agent int, history []dialog
 			if len(ms) == 1 {
 				add(infer.User, "The conversation begins; you speak first.")
 			}
-			add(infer.Assistant, t.Message)
+			add(infer.Assistant, dialogue.OneTurn("", t.Message))
 		case dialogue.Mediator:
-			add(infer.User, "[Mediator]: "+t.Message)
+			add(infer.User, "[Mediator]: "+dialogue.OneLine(t.Message))
 		default:
-			add(infer.User, t.Message)
+			add(infer.User, dialogue.OneTurn(t.Speaker, t.Message))
 		}
 	}
 	return infer.Prompt{Messages: ms}, nil
@@ -470,8 +470,6 @@ func (o Options) simulate(ctx context.Context, b infer.Backend, u run.Unit[Item]
 	return sample(out, "")
 }
 
-var oneLine = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ")
-
 // labelPrompt asks for the conflict speaker's stage after the last of turns.
 func (o Options) labelPrompt(d dialogue.Dialogue, turns []dialogue.Turn) (infer.Prompt, error) {
 	data := map[string]any{"Stages": dmis.Definitions(), "Profile": "", "Speaker": d.Name(d.ConflictAgent), "LeadIn": !o.NoLeadIn}
@@ -484,7 +482,7 @@ func (o Options) labelPrompt(d dialogue.Dialogue, turns []dialogue.Turn) (infer.
 		var b strings.Builder
 		line := func(t dialogue.Turn) string {
 			// One line a turn: a message with line breaks could pass for several turns.
-			message := oneLine.Replace(t.Message)
+			message := dialogue.OneLine(t.Message)
 			if t.Agent == d.ConflictAgent {
 				return "Me: " + message
 			}
@@ -567,7 +565,7 @@ func (o Options) turnLabel(c infer.Choice, turn int, own bool) TurnLabel {
 }
 
 func (o Options) judgePrompt(d dialogue.Dialogue, u Utterance) (infer.Prompt, error) {
-	data := map[string]any{"Transcript": dialogue.Transcript(d.Unmediated()[:u.Turn]), "Utterance": u.Text}
+	data := map[string]any{"Transcript": dialogue.Transcript(d.Unmediated()[:u.Turn]), "Utterance": dialogue.OneLine(u.Text)}
 	o.stage(data, d)
 	return o.Prompts.Build("judge", data)
 }

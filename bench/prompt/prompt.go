@@ -7,7 +7,9 @@
 //	p, err := set.Build("judge", data)       // an infer.Prompt
 //
 // A template file NAME.tmpl defines "system", "user" and "lead_in" in the
-// syntax of text/template.
+// syntax of text/template. It is UTF-8 without a byte order mark; however its lines
+// end, they are read and hashed as if they ended in a line feed, so that a template
+// asks the same on every system. What is filled in stays text, braces included.
 package prompt
 
 import (
@@ -23,6 +25,8 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/ccmed/ccmed/bench/disk"
+	"github.com/ccmed/ccmed/bench/strictjson"
 	"github.com/ccmed/ccmed/infer"
 )
 
@@ -63,7 +67,7 @@ func Load(dir string) (*Set, error) {
 	}
 	var files []string
 	for _, e := range entries {
-		if filepath.Ext(e.Name()) == ".tmpl" {
+		if strings.EqualFold(filepath.Ext(e.Name()), ".tmpl") {
 			files = append(files, filepath.Join(dir, e.Name()))
 		}
 	}
@@ -71,13 +75,16 @@ func Load(dir string) (*Set, error) {
 		return nil, fmt.Errorf("prompt folder %s holds no .tmpl file; write the embedded ones there with `ccmed data prompts %s` and change them", dir, dir)
 	}
 	for _, f := range files {
-		name := strings.TrimSuffix(filepath.Base(f), ".tmpl")
+		name := strings.TrimSuffix(filepath.Base(f), filepath.Ext(f))
 		if _, ok := s.byName[name]; !ok {
 			return nil, fmt.Errorf("prompt template %s is not one that is asked; known are %s", f, strings.Join(s.Names(), ", "))
 		}
-		b, err := os.ReadFile(f)
+		b, err := disk.ReadEntry(f, maxTemplate)
 		if err != nil {
 			return nil, fmt.Errorf("read prompt template: %w", err)
+		}
+		if err := strictjson.Text(b); err != nil {
+			return nil, fmt.Errorf("prompt template %s: %w", f, err)
 		}
 		if err := s.add(name, f, string(b)); err != nil {
 			return nil, err
@@ -86,7 +93,13 @@ func Load(dir string) (*Set, error) {
 	return s, nil
 }
 
+// maxTemplate is the limit, in bytes, of a template.
+const maxTemplate = 1 << 20
+
+var lineFeeds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
 func (s *Set) add(name, file, text string) error {
+	text = lineFeeds.Replace(text)
 	t, err := template.New(name).Option("missingkey=error").Parse(text)
 	if err != nil {
 		return fmt.Errorf("prompt template %s: %w", file, err)

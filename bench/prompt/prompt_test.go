@@ -68,6 +68,32 @@ func TestOwnTemplatesReplaceEmbeddedOnes(t *testing.T) {
 	}
 }
 
+// A template asks the same however its lines end, and has one hash.
+func TestLineEnds(t *testing.T) {
+	text := strings.ReplaceAll(whole, "S {{.Turn}}", "S\n{{.Turn}}\nT")
+	want := load(t, folder(t, map[string]string{"judge.tmpl": text}))
+	for _, end := range []string{"\r\n", "\r"} {
+		got := load(t, folder(t, map[string]string{"judge.tmpl": strings.ReplaceAll(text, "\n", end)}))
+		p, err := got.Build("judge", map[string]any{"Transcript": "x", "Turn": 1})
+		if err != nil || p.Messages[0].Content != "S\n1\nT" {
+			t.Errorf("%q: %+v, %v", end, p, err)
+		}
+		if a, b := got.Hashes("judge"), want.Hashes("judge"); !maps.Equal(a, b) {
+			t.Errorf("%q: hash %v, want %v", end, a, b)
+		}
+	}
+}
+
+// What is filled in is text, whatever it looks like.
+func TestATextIsNoTemplate(t *testing.T) {
+	own := load(t, folder(t, map[string]string{"judge.tmpl": whole}))
+	const text = `{{define "system"}}x{{end}}{{.Turn}} {{"a" | printf}} <b>&amp; ${out}`
+	p, err := own.Build("judge", map[string]any{"Transcript": text, "Turn": 1})
+	if err != nil || p.Messages[1].Content != "U "+text {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
 func TestAPromptWithoutUserMessage(t *testing.T) {
 	own := load(t, folder(t, map[string]string{"judge.tmpl": `{{define "system"}}only this{{end}}{{define "user"}} {{end}}{{define "lead_in"}}{{end}}`}))
 	p, err := own.Build("judge", nil)
@@ -86,6 +112,11 @@ func TestLoadRefuses(t *testing.T) {
 		{"a name that is never asked", map[string]string{"timing_streem.tmpl": whole}, []string{"timing_streem.tmpl", "timing_stream"}},
 		{"no lead_in", map[string]string{"judge.tmpl": `{{define "system"}}a{{end}}{{define "user"}}b{{end}}`}, []string{"judge.tmpl", `does not define "lead_in"`}},
 		{"no system", map[string]string{"judge.tmpl": `{{define "user"}}b{{end}}{{define "lead_in"}}{{end}}`}, []string{"judge.tmpl", `does not define "system"`}},
+		{"a byte order mark", map[string]string{"judge.tmpl": "\xEF\xBB\xBF" + whole}, []string{"judge.tmpl", "byte order mark"}},
+		{"Latin-1", map[string]string{"judge.tmpl": whole + "\n\xE9"}, []string{"judge.tmpl: line 2", "byte E9"}},
+		{"NUL", map[string]string{"judge.tmpl": whole + "\x00"}, []string{"judge.tmpl: line 1", "NUL"}},
+		{"UTF-16", map[string]string{"judge.tmpl": "\xFF\xFE{\x00"}, []string{"judge.tmpl: line 1", "UTF-16"}},
+		{"too long", map[string]string{"judge.tmpl": whole + strings.Repeat(" ", 1<<20)}, []string{"judge.tmpl has", "at most"}},
 		{"a syntax error", map[string]string{"judge.tmpl": `{{define "system"}}{{.Open`}, []string{"judge.tmpl", "unclosed action"}},
 	} {
 		t.Run(c.fact, func(t *testing.T) {
@@ -99,6 +130,13 @@ func TestLoadRefuses(t *testing.T) {
 				}
 			}
 		})
+	}
+	linked := folder(t, nil)
+	if err := os.Symlink("/dev/zero", filepath.Join(linked, "judge.tmpl")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := prompt.Load(linked); err == nil || !strings.Contains(err.Error(), "judge.tmpl is a link to /dev/zero") {
+		t.Errorf("a link: %v", err)
 	}
 	missing := filepath.Join(t.TempDir(), "nowhere")
 	if _, err := prompt.Load(missing); err == nil || !strings.Contains(err.Error(), missing) {

@@ -94,8 +94,11 @@ func inWords(t reflect.Type) string {
 
 // Check reports the first fault of a JSON text as an *Error.
 func Check(b []byte, opts ...Option) error {
-	if err := encoding(b); err != nil {
-		return err
+	if e := encoding(b); e != nil {
+		if e.Offset > 0 {
+			e.Field = path(pointerAt(b, int(e.Offset)))
+		}
+		return e
 	}
 	nul, entries := slices.Contains(opts, RefuseNUL), slices.Contains(opts, RefuseNullEntries)
 	d := jsontext.NewDecoder(bytes.NewReader(b))
@@ -155,8 +158,22 @@ func fold(name string) string {
 
 func rest(b []byte, from int64) bool { return len(bytes.TrimSpace(b[from:])) > 0 }
 
-// encoding names what is not UTF-8 as a whole.
-func encoding(b []byte) error {
+// Text reports the first fault of a text that people wrote and that is not JSON, a
+// template or YAML: a byte order mark, UTF-16, bytes that are no UTF-8, NUL. The
+// error names the line.
+func Text(b []byte) error {
+	e := encoding(b)
+	if at := bytes.IndexByte(b, 0); e == nil && at >= 0 {
+		e = &Error{Offset: int64(at), What: "the text holds the character NUL", Remedy: "take it out"}
+	}
+	if e == nil {
+		return nil
+	}
+	return fmt.Errorf("line %d: %s; %s", 1+bytes.Count(b[:e.Offset], []byte{'\n'}), e.What, e.Remedy)
+}
+
+// encoding names what is not UTF-8 as a whole, and where.
+func encoding(b []byte) *Error {
 	const save = "save the file as UTF-8 without a byte order mark"
 	switch {
 	case bytes.HasPrefix(b, []byte{0xEF, 0xBB, 0xBF}):
@@ -168,7 +185,7 @@ func encoding(b []byte) error {
 	for i := 0; i < len(b); {
 		r, n := utf8.DecodeRune(b[i:])
 		if r == utf8.RuneError && n == 1 {
-			return &Error{Field: path(pointerAt(b, i)), Offset: int64(i), What: fmt.Sprintf("byte %02X is no UTF-8", b[i]), Remedy: "save the file as UTF-8"}
+			return &Error{Offset: int64(i), What: fmt.Sprintf("byte %02X is no UTF-8", b[i]), Remedy: "save the file as UTF-8"}
 		}
 		i += n
 	}

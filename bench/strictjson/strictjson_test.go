@@ -69,6 +69,20 @@ func TestUnmarshalSaysWhereAnotherTypeStands(t *testing.T) {
 	}
 }
 
+func TestText(t *testing.T) {
+	for text, want := range map[string]string{
+		"\xEF\xBB\xBFa": "line 1: the text begins with a byte order mark", "\xFF\xFEa\x00": "line 1: the text is UTF-16", "a\x00b\x00": "line 1: the text is UTF-16",
+		"a\nb\r\nc\xE9": "line 3: byte E9 is no UTF-8", "ab\n\x00": "line 2: the text holds the character NUL",
+	} {
+		if err := Text([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	if err := Text([]byte("é\r\n\t😀")); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNullEntries(t *testing.T) {
 	var v struct {
 		P [][]float64

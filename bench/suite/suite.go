@@ -34,6 +34,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/ccmed/ccmed/bench/strictjson"
 )
 
 // Suite is a suite as it was written.
@@ -116,7 +118,11 @@ const out = "out" // the variable that is the suite's folder
 // Parse reads a suite; file names it in messages. Mistakes are an *Error.
 func Parse(file string, source []byte) (*Suite, error) {
 	var doc yaml.Node
-	if err := yaml.Unmarshal(source, &doc); err != nil {
+	err := strictjson.Text(source)
+	if err == nil {
+		err = yaml.Unmarshal(source, &doc)
+	}
+	if err != nil {
 		e := &Error{file, 1, strings.TrimPrefix(err.Error(), "yaml: ")}
 		if n, _ := fmt.Sscanf(e.Text, "line %d:", &e.Line); n == 1 {
 			_, e.Text, _ = strings.Cut(e.Text, ": ")
@@ -127,7 +133,7 @@ func Parse(file string, source []byte) (*Suite, error) {
 		return nil, &Error{file, 1, "the file is empty; a suite has steps"}
 	}
 	s := &Suite{file: file}
-	err := s.mapping(doc.Content[0], "a suite", map[string]func(*yaml.Node) error{
+	err = s.mapping(doc.Content[0], "a suite", map[string]func(*yaml.Node) error{
 		"about": func(n *yaml.Node) (err error) { s.About, err = s.scalar(n, "about"); return err },
 		"vars":  s.parseVars,
 		"steps": s.parseSteps,

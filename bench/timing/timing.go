@@ -177,8 +177,6 @@ func (o Options) choosable(d dialogue.Dialogue) []dialogue.Turn {
 
 const letters = 26
 
-var oneLine = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ")
-
 // letter names a turn in pick and cot: numbers of two digits would share their
 // first token with those of one.
 func letter(turn int) string { return string(rune('A' + turn - 1)) }
@@ -190,7 +188,7 @@ func (o Options) pickPrompt(d dialogue.Dialogue, reasoning string) (infer.Prompt
 	}
 	for _, t := range d.Unmediated() {
 		// One line a turn: a message with line breaks could pass for several turns.
-		fmt.Fprintf(&b, "%s (%s): %s\n", letter(t.T), t.Speaker, oneLine.Replace(t.Message))
+		fmt.Fprintf(&b, "%s (%s): %s\n", letter(t.T), t.Speaker, dialogue.OneLine(t.Message))
 	}
 	offered := o.choosable(d)
 	if len(offered) == 0 {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"gopkg.in/yaml.v3"
+
+	"github.com/ccmed/ccmed/bench/disk"
+	"github.com/ccmed/ccmed/bench/strictjson"
 )
 
 // environmentName is the variable that sets a flag.
@@ -100,17 +102,23 @@ type settingsFile struct {
 	found map[string]setting // by flag; those of inner sections replace those of outer ones
 }
 
+// maxYAML is the limit, in bytes, of a settings or suite file.
+const maxYAML = 1 << 20
+
 func (a *app) readConfig(cmd *cobra.Command) (map[string]setting, error) {
 	file := a.configFile
 	if file == "" {
 		file = "ccmed.yaml"
 	}
-	b, err := os.ReadFile(file)
+	b, err := disk.ReadFile(file, maxYAML)
 	if errors.Is(err, fs.ErrNotExist) && a.configFile == "" {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read settings: %w", err)
+	}
+	if err := strictjson.Text(b); err != nil {
+		return nil, usagef("settings file %s: %w", file, err)
 	}
 	var tree yaml.Node
 	if err := yaml.Unmarshal(b, &tree); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/suite"
@@ -134,7 +135,7 @@ func readSuite(name string) (*suite.Suite, []byte, error) {
 	file := name + ".yaml"
 	if err != nil {
 		file = name
-		source, err = os.ReadFile(name)
+		source, err = disk.ReadFile(name, maxYAML)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil, usagef("there is no suite file %s, and no embedded suite of that name; embedded are %s", name, strings.Join(embeddedSuites(), ", "))
 		}
