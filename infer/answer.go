@@ -1,12 +1,14 @@
 package infer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Answer is one of the answers offered to Choose. Variants are the token texts
@@ -82,45 +84,72 @@ func CheckAnswers(as []Answer) error {
 // alternatives that the backend returned.
 const NoAnswerSeen = "no answer among the returned alternatives"
 
+// noLogprobs is the Unscored reason of a server that gives none.
+const noLogprobs = "no log-probabilities were returned"
+
+// rounding is how far probabilities may exceed 1 and still be probabilities.
+const rounding = 1e-3
+
+// Alternatives returns the alternatives that count, most probable first, and why
+// they cannot be a model's probabilities, which is empty when they can. Equal
+// entries count once, since a server that lists one twice has not seen it twice;
+// entries of the probability 0 are dropped. Log-probabilities that are missing
+// (NaN) or above 0, and probabilities that add up to more than 1 (logits do),
+// leave nothing to rely on.
+func Alternatives(top []TokenLogprob) (kept []TokenLogprob, unscored string) {
+	total := 0.0
+	listed := map[TokenLogprob]bool{}
+	for _, t := range top {
+		if math.IsInf(t.Logprob, -1) || listed[t] {
+			continue
+		}
+		// A token of half a character is shown as U+FFFD, as others are.
+		listed[t] = !strings.ContainsRune(t.Token, utf8.RuneError)
+		kept = append(kept, t)
+		switch {
+		case math.IsNaN(t.Logprob):
+			unscored = fmt.Sprintf("the log-probability of %q is missing", t.Token)
+		case t.Logprob > rounding && unscored == "":
+			unscored = fmt.Sprintf("the log-probability of %q is %.4g, above 0", t.Token, t.Logprob)
+		}
+		total += math.Exp(t.Logprob)
+	}
+	if unscored == "" && total > 1+rounding {
+		unscored = fmt.Sprintf("the probabilities of the alternatives add up to %.4g", total)
+	}
+	slices.SortStableFunc(kept, func(a, b TokenLogprob) int { return cmp.Compare(b.Logprob, a.Logprob) })
+	return kept, unscored
+}
+
 // Merge turns the most probable alternatives for the next token into a Choice:
 // P adds up each answer's variants (log-sum-exp over their log-probabilities),
 // Bound adds what the alternatives that were not returned could still hold, at
 // most the probability mass that is left and at most the smallest returned
-// probability for each variant that was not seen. Without any alternative, or
-// with none of the answers among them, the choice is unscored. Alternatives with
-// a log-probability that is not finite are dropped.
+// probability for each variant that was not seen. Without any alternative, with
+// some that are no probabilities (see Alternatives), or with none of the answers
+// among them, the choice is unscored.
 func Merge(top []TokenLogprob, as []Answer) (Choice, error) {
 	c := Choice{P: make([]float64, len(as)), Bound: make([]float64, len(as))}
 	if err := CheckAnswers(as); err != nil {
 		return c, err
 	}
+	c.Top, c.Unscored = Alternatives(top)
+	if len(c.Top) == 0 {
+		c.Unscored = noLogprobs
+	}
+	if c.Unscored != "" {
+		for i := range c.Bound {
+			c.Bound[i] = 1
+		}
+		return c, nil
+	}
 	seen := map[string]float64{}
 	total, least := 0.0, 1.0
-	for _, t := range top {
-		if math.IsNaN(t.Logprob) || math.IsInf(t.Logprob, 0) {
-			continue
-		}
+	for _, t := range c.Top {
 		p := math.Min(1, math.Exp(t.Logprob))
 		seen[t.Token] += p
 		total += p
 		least = math.Min(least, p)
-		c.Top = append(c.Top, t)
-	}
-	slices.SortStableFunc(c.Top, func(a, b TokenLogprob) int {
-		switch {
-		case a.Logprob > b.Logprob:
-			return -1
-		case a.Logprob < b.Logprob:
-			return 1
-		}
-		return 0
-	})
-	if len(c.Top) == 0 {
-		for i := range c.Bound {
-			c.Bound[i] = 1
-		}
-		c.Unscored = "no log-probabilities were returned"
-		return c, nil
 	}
 	left := math.Max(0, 1-total)
 	for i, a := range as {

@@ -29,10 +29,21 @@ func TestMerge(t *testing.T) {
 		{"and by the mass that is left",
 			[]infer.TokenLogprob{{"1", lp(0.6)}, {"x", lp(0.399)}},
 			[]float64{0.6, 0, 0}, []float64{0.601, 0.001, 0.001}, ""},
-		{"infinite and undefined log-probabilities are dropped",
-			[]infer.TokenLogprob{{"1", lp(0.5)}, {"2", inf}, {" 2", math.NaN()}, {"3", math.Inf(1)}},
-			[]float64{0.5, 0, 0}, []float64{1, 0.5, 0.5}, ""},
-		{"one token text twice", []infer.TokenLogprob{{"1", lp(0.5)}, {"1", lp(0.5)}}, []float64{1, 0, 0}, []float64{1, 0, 0}, ""},
+		{"a probability of 0 is dropped", []infer.TokenLogprob{{"1", lp(0.5)}, {"2", inf}}, []float64{0.5, 0, 0}, []float64{1, 0.5, 0.5}, ""},
+		{"a missing one leaves nothing to rely on", []infer.TokenLogprob{{"1", lp(0.5)}, {" 2", math.NaN()}},
+			[]float64{0, 0, 0}, []float64{1, 1, 1}, `the log-probability of " 2" is missing`},
+		{"all missing", []infer.TokenLogprob{{"1", math.NaN()}, {"2", math.NaN()}}, []float64{0, 0, 0}, []float64{1, 1, 1}, `the log-probability of "2" is missing`},
+		{"infinitely probable", []infer.TokenLogprob{{"1", lp(0.5)}, {"3", math.Inf(1)}}, []float64{0, 0, 0}, []float64{1, 1, 1},
+			`the log-probability of "3" is +Inf, above 0`},
+		{"logits", []infer.TokenLogprob{{"1", 14.2}, {"2", 13.9}}, []float64{0, 0, 0}, []float64{1, 1, 1}, `the log-probability of "1" is 14.2, above 0`},
+		{"negative logits", []infer.TokenLogprob{{"1", -0.1}, {"2", -0.2}}, []float64{0, 0, 0}, []float64{1, 1, 1},
+			"the probabilities of the alternatives add up to 1.724"},
+		{"a little above 0 by rounding", []infer.TokenLogprob{{"1", 1e-6}, {"2", -16}}, []float64{1, math.Exp(-16), 0}, []float64{1, math.Exp(-16), 0}, ""},
+		{"an entry twice counts once", []infer.TokenLogprob{{"1", -0.92}, {"1", -0.92}, {"2", -0.69}},
+			[]float64{math.Exp(-0.92), math.Exp(-0.69), 0}, []float64{math.Exp(-0.92) + 1 - math.Exp(-0.92) - math.Exp(-0.69), 1 - math.Exp(-0.92), 1 - math.Exp(-0.69) - math.Exp(-0.92)}, ""},
+		{"two tokens of one text add up", []infer.TokenLogprob{{"1", lp(0.5)}, {"1", lp(0.25)}}, []float64{0.75, 0, 0}, []float64{1, 0.25, 0.25}, ""},
+		{"halves of characters are different tokens", []infer.TokenLogprob{{"1", lp(0.5)}, {"\uFFFD", lp(0.2)}, {"\uFFFD", lp(0.2)}},
+			[]float64{0.5, 0, 0}, []float64{0.6, 0.1, 0.1}, ""},
 		{"nothing came back", nil, []float64{0, 0, 0}, []float64{1, 1, 1}, "no log-probabilities were returned"},
 		{"only infinite ones", []infer.TokenLogprob{{"1", inf}}, []float64{0, 0, 0}, []float64{1, 1, 1}, "no log-probabilities were returned"},
 		{"no answer among them", []infer.TokenLogprob{{"The", lp(0.9)}}, []float64{0, 0, 0}, []float64{0.1, 0.1, 0.1}, infer.NoAnswerSeen},
@@ -78,6 +89,9 @@ func FuzzMerge(f *testing.F) {
 			}
 			sum += p
 		}
+		if got.Unscored == "" && (math.IsNaN(a+b) || a > 0.01 || math.Exp(a)+math.Exp(b) > 1.01 && a != b) {
+			t.Errorf("scored %v %v %v", a, b, c)
+		}
 		if math.Abs(math.Min(1, sum)-got.Mass) > 1e-9 {
 			t.Errorf("mass %v of a sum of %v", got.Mass, sum)
 		}
@@ -116,5 +130,25 @@ func TestArgmax(t *testing.T) {
 		if got := c.choice.Argmax(); got != c.want {
 			t.Errorf("%+v: %d, want %d", c.choice, got, c.want)
 		}
+	}
+}
+
+// What a server did not give stays apart from a certainty, in files as well.
+func TestMissingLogprobsInJSON(t *testing.T) {
+	for text, want := range map[string]float64{
+		`{"token":"4"}`: math.NaN(), `{"token":"4","logprob":null}`: math.NaN(), `{"token":"4","logprob":0}`: 0, `{"token":"4","logprob":-1.5,"bytes":[52]}`: -1.5,
+	} {
+		var got infer.TokenLogprob
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got.Token != "4" || got.Logprob != want && !(math.IsNaN(want) && math.IsNaN(got.Logprob)) {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+		b, err := json.Marshal(got)
+		var again infer.TokenLogprob
+		if e := json.Unmarshal(b, &again); err != nil || e != nil || math.IsNaN(again.Logprob) != math.IsNaN(want) {
+			t.Errorf("%s: written as %s (%v, %v)", text, b, err, e)
+		}
+	}
+	if err := json.Unmarshal([]byte(`{"token":"4","logprob":"high"}`), new(infer.TokenLogprob)); err == nil {
+		t.Error("a word was read as a log-probability")
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"math"
 )
 
 // Roles of a Message.
@@ -99,10 +100,39 @@ func (u Usage) Add(v Usage) Usage {
 }
 
 // TokenLogprob is one alternative for the next token with its natural-log
-// probability over the whole vocabulary.
+// probability over the whole vocabulary: NaN where the server gave none, which
+// is null in JSON.
 type TokenLogprob struct {
 	Token   string  `json:"token"`
 	Logprob float64 `json:"logprob"`
+}
+
+type tokenLogprobJSON struct {
+	Token   string   `json:"token"`
+	Logprob *float64 `json:"logprob"`
+}
+
+// MarshalJSON writes a log-probability that is no number as null.
+func (t TokenLogprob) MarshalJSON() ([]byte, error) {
+	out := tokenLogprobJSON{Token: t.Token}
+	if !math.IsNaN(t.Logprob) && !math.IsInf(t.Logprob, 0) {
+		out.Logprob = &t.Logprob
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads a null or missing log-probability as NaN, never as 0,
+// which would be certainty.
+func (t *TokenLogprob) UnmarshalJSON(b []byte) error {
+	var in tokenLogprobJSON
+	if err := json.Unmarshal(b, &in); err != nil {
+		return err
+	}
+	*t = TokenLogprob{in.Token, math.NaN()}
+	if in.Logprob != nil {
+		t.Logprob = *in.Logprob
+	}
+	return nil
 }
 
 // Reply is the answer to Chat.

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -198,6 +200,14 @@ type labelAnswer struct {
 }
 
 func labelOf(top []infer.TokenLogprob, reference bool, minMass float64) (any, error) {
+	kept, unscored := infer.Alternatives(top)
+	top = kept
+	if reference && !slices.ContainsFunc(top, func(t infer.TokenLogprob) bool { return math.IsNaN(t.Logprob) }) {
+		unscored = "" // a softmax over the digits, which logits have too
+	}
+	if unscored != "" {
+		return labelAnswer{Missing: []int{}, Unscored: unscored}, nil
+	}
 	tokens, logprobs := make([]string, len(top)), make([]float64, len(top))
 	for i, t := range top {
 		tokens[i], logprobs[i] = t.Token, t.Logprob

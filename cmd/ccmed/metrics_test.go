@@ -6,6 +6,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -86,4 +88,37 @@ func near(got, want any) bool {
 		}
 	}
 	return true
+}
+
+// What is no log-probability labels nothing; an alternative listed twice counts once.
+func TestMetricsOfAbsentLogprobs(t *testing.T) {
+	for _, c := range []struct{ top, ours, reference string }{
+		{`{"token":"4","logprob":-0.2}`, "4", "4"},
+		{`{"token":"4","logprob":null},{"token":"2","logprob":-0.2}`, `the log-probability of \"4\" is missing`, `the log-probability of \"4\" is missing`},
+		{`{"token":"4"},{"token":"2"}`, "is missing", "is missing"},
+		{`{"token":"4","logprob":14.2},{"token":"2","logprob":13.9}`, "above 0", "4"}, // the public code takes a softmax over the digits
+		{`{"token":"4","logprob":-0.1},{"token":"2","logprob":-0.05}`, "add up to 1.856", "2"},
+		{`{"token":"4","logprob":-0.92},{"token":"4","logprob":-0.92},{"token":"2","logprob":-0.69}`, "2", "2"},
+	} {
+		for reference, want := range map[bool]string{false: c.ours, true: c.reference} {
+			var out bytes.Buffer
+			if err := metricsLines(strings.NewReader(`{"top_logprobs":[`+c.top+"]}\n"), &out, reference, 0.05); err != nil {
+				t.Fatalf("%s: %v", c.top, err)
+			}
+			var got struct {
+				Distribution []float64
+				Scored       bool
+			}
+			if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+				t.Fatal(err)
+			}
+			if len(want) > 1 {
+				if got.Scored || got.Distribution != nil || !strings.Contains(out.String(), want) {
+					t.Errorf("%s, reference %v: %s; want it unscored: %s", c.top, reference, out.String(), want)
+				}
+			} else if at := int(want[0] - '1'); !got.Scored || slices.Max(got.Distribution) != got.Distribution[at] {
+				t.Errorf("%s, reference %v: %s; want %s", c.top, reference, out.String(), want)
+			}
+		}
+	}
 }
