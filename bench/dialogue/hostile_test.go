@@ -43,10 +43,12 @@ func TestHostileRecords(t *testing.T) {
 		"a speaker Mediator": {edit(t, good, func(r map[string]any) {
 			meta(r)["agents"].(map[string]any)["agent_1"].(map[string]any)["name"] = "mediator "
 		}), `: field metadata.agents.agent_1.name: value "mediator "`},
-		"an age below 0": {edit(t, good, func(r map[string]any) { meta(r)["agents"].(map[string]any)["agent_1"].(map[string]any)["age"] = -3 }), ": field metadata.agents.agent_1.age: value -3"},
-		"a judge's 9":    {edit(t, good, func(r map[string]any) { cont(r, "positive")["judge_score"] = 9 }), ": field continuations.positive.judge_score: value 9: outside 1 to 5"},
-		"an empty goal":  {edit(t, good, func(r map[string]any) { meta(r)["goals"] = map[string]any{"agent_1": map[string]any{"a": nil}} }), ": field metadata.goals.agent_1.a: "},
-		"too long":       {good + strings.Repeat(" ", dialogue.MaxRecord), ": it is longer than"},
+		"an age below 0":  {edit(t, good, func(r map[string]any) { meta(r)["agents"].(map[string]any)["agent_1"].(map[string]any)["age"] = -3 }), ": field metadata.agents.agent_1.age: value -3"},
+		"a judge's 9":     {edit(t, good, func(r map[string]any) { cont(r, "positive")["judge_score"] = 9 }), ": field continuations.positive.judge_score: value 9: outside 1 to 5"},
+		"a late mediator": {edit(t, good, func(r map[string]any) { cont(r, "positive")["intervention_turn"] = 99 }), ": field continuations.positive.intervention_turn: value 99: not a turn"},
+		"a speaker twice": {edit(t, good, func(r map[string]any) { turn(r, 1)["agent"] = "agent_1" }), `: field shared_prefix[1].agent: value "agent_1": turn 2 is agent_2's`},
+		"an empty goal":   {edit(t, good, func(r map[string]any) { meta(r)["goals"] = map[string]any{"agent_1": map[string]any{"a": nil}} }), ": field metadata.goals.agent_1.a: "},
+		"too long":        {good + strings.Repeat(" ", dialogue.MaxRecord), ": it is longer than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -175,6 +175,9 @@ func (c *checker) continuation(kind string, r record, d *Dialogue) *continuation
 	if in == nil {
 		return nil
 	}
+	if last := len(r.Prefix) + len(in.Turns); in.Turn < 0 || in.Turn > last {
+		c.add("continuations."+kind+".intervention_turn", in.Turn, fmt.Sprintf("not a turn of the dialogue (1 to %d)", last), "give the turn after which the mediator speaks")
+	}
 	if in.Judge != nil && (*in.Judge < 1 || *in.Judge > 5) {
 		c.add("continuations."+kind+".judge_score", *in.Judge, "outside 1 to 5", "give the judge's score, or null where there is none")
 	}
@@ -199,6 +202,10 @@ func (c *checker) turns(field string, in []turnRecord, first int, d *Dialogue) [
 		want := first + len(out)
 		if strings.TrimSpace(string(t.T)) != fmt.Sprint(want) {
 			c.add(at("t"), t.T, fmt.Sprintf("turns run from %d without a gap: %d is expected here", first, want), "number and order the turns")
+			return nil
+		}
+		if agent != 2-want%2 {
+			c.add(at("agent"), t.Agent, fmt.Sprintf("turn %d is agent_%d's: agent_1 speaks the odd turns", want, 2-want%2), "let the speakers take turns, agent_1 first")
 			return nil
 		}
 		if strings.TrimSpace(t.Message) == "" {

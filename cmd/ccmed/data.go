@@ -34,20 +34,25 @@ func (d *dataFlags) register(cmd *cobra.Command) {
 
 // load reads the dialogues and tells what was left out.
 func (d *dataFlags) load(ctx context.Context, a *app) ([]dialogue.Dialogue, error) {
+	ds, _, err := d.loadOf(ctx, a)
+	return ds, err
+}
+
+// loadOf is load; all are the dialogues that --limit takes ds from.
+func (d *dataFlags) loadOf(ctx context.Context, a *app) (ds, all []dialogue.Dialogue, err error) {
 	if d.dir == "" {
-		return nil, usagef(`no data given; name a folder of records with --data, or try --data sample`)
+		return nil, nil, usagef(`no data given; name a folder of records with --data, or try --data sample`)
 	}
 	if d.split != "" && d.split != dialogue.Evaluate && d.split != dialogue.Training {
-		return nil, usagef("unknown --split %q; known are %s and %s", d.split, dialogue.Evaluate, dialogue.Training)
+		return nil, nil, usagef("unknown --split %q; known are %s and %s", d.split, dialogue.Evaluate, dialogue.Training)
 	}
 	if d.limit < 0 {
-		return nil, usagef("--limit %d; it must not be negative", d.limit)
+		return nil, nil, usagef("--limit %d; it must not be negative", d.limit)
 	}
-	ds, err := d.read(ctx, a, d.split)
-	if err != nil {
-		return nil, err
+	if all, err = d.read(ctx, a, d.split); err != nil {
+		return nil, nil, err
 	}
-	return dialogue.Limit(ds, d.limit), nil
+	return dialogue.Limit(all, d.limit), all, nil
 }
 
 func (d *dataFlags) read(ctx context.Context, a *app, split string) ([]dialogue.Dialogue, error) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -112,42 +111,6 @@ func (m *mediateFlags) checkOptions() error {
 	return nil
 }
 
-// line is one utterance made elsewhere; the reference repository's format.
-type line struct {
-	SID       json.RawMessage `json:"sid"`
-	Turn      *int            `json:"predicted_turn"`
-	Utterance string          `json:"utterance"`
-}
-
-func (l line) key() string { return strings.Trim(string(l.SID), `" `) }
-
-// readLines reads a prediction file or the utterances of a run, by item.
-func readLines(path string) (map[string]line, error) {
-	out := map[string]line{}
-	if st, err := os.Stat(path); err == nil && st.IsDir() {
-		return linesOfRun(path)
-	}
-	var file struct {
-		PerSID []line `json:"per_sid"`
-	}
-	if err := readJSON(path, &file); err != nil {
-		return nil, err
-	}
-	if len(file.PerSID) == 0 {
-		return nil, fmt.Errorf(`%s holds no predictions; it must look like {"per_sid":[{"sid":"42","predicted_turn":6,"utterance":"..."}]}`, path)
-	}
-	for i, l := range file.PerSID {
-		if l.key() == "" || l.key() == "null" {
-			return nil, fmt.Errorf(`%s: per_sid[%d] has no "sid"`, path, i)
-		}
-		if _, dup := out[l.key()]; dup {
-			return nil, fmt.Errorf("%s: per_sid[%d]: sid %s occurs twice", path, i, l.key())
-		}
-		out[l.key()] = l
-	}
-	return out, nil
-}
-
 // linesOfRun reads the lines that a run's model said: a mediation run's without
 // rubric, or those of a tuned model that chose its turns itself. A turn of 0 says
 // that it never spoke, and of the latter an empty text that it said nothing.
@@ -215,8 +178,9 @@ func predictedTurns(path string) (map[string]int, error) {
 	return out, nil
 }
 
-// items builds the units of a mediation run.
-func (m *mediateFlags) items(a *app, ds []dialogue.Dialogue) ([]mediation.Item, error) {
+// items builds the units of a mediation run over ds, which are some of all
+// dialogues of the data.
+func (m *mediateFlags) items(a *app, ds, all []dialogue.Dialogue) ([]mediation.Item, error) {
 	var turns map[string]int
 	var lines map[string]line
 	var err error
@@ -231,19 +195,17 @@ func (m *mediateFlags) items(a *app, ds []dialogue.Dialogue) ([]mediation.Item, 
 		if turns != nil {
 			return nil, usagef("--utterances brings its own turns; leave --turn out")
 		}
-		if lines, err = readLines(m.utterances); errors.Is(err, fs.ErrNotExist) {
+		if lines, err = a.lines(m.utterances, all, m.data.lenient); errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf(`--utterances: %w; name a run, or a JSON file {"per_sid":[{"sid","predicted_turn","utterance"}]}`, err)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	known := map[string]bool{}
 	var items []mediation.Item
-	unknown := 0
+	unknown, gold := 0, 0
 	card := cardDialogues(ds, m.cardItems)
 	for _, d := range ds {
-		known[d.Key()] = true
 		if lines != nil {
 			l, ok := lines[d.Key()]
 			if !ok {
@@ -253,9 +215,8 @@ func (m *mediateFlags) items(a *app, ds []dialogue.Dialogue) ([]mediation.Item, 
 			turn := d.ConflictTurn
 			if l.Turn != nil {
 				turn = *l.Turn
-			}
-			if turn < 0 || turn > d.LastTurn() {
-				return nil, fmt.Errorf("%s: sid %s: predicted_turn %d is not a turn of the dialogue (1 to %d)", m.utterances, d.Key(), turn, d.LastTurn())
+			} else {
+				gold++
 			}
 			items = append(items, mediation.Item{Dialogue: d, Condition: mediation.Foreign, Turn: turn, Given: strings.TrimSpace(l.Utterance)})
 		} else {
@@ -280,10 +241,8 @@ func (m *mediateFlags) items(a *app, ds []dialogue.Dialogue) ([]mediation.Item, 
 			}
 		}
 	}
-	for sid := range lines {
-		if !known[sid] {
-			return nil, fmt.Errorf("%s: sid %s is not among the dialogues of --data", m.utterances, sid)
-		}
+	if gold > 0 {
+		a.note("%d lines come without a predicted_turn: they are said at the conflict turn", gold)
 	}
 	if unknown > 0 {
 		a.note("%d dialogues are left out: the given turns or lines do not have them", unknown)
@@ -303,11 +262,11 @@ func (a *app) mediate(ctx context.Context, m *mediateFlags, show showRun) error 
 		return err
 	}
 	m.opt.Prompts, m.opt.Seed = set, m.run.seed
-	ds, err := m.data.load(ctx, a)
+	ds, all, err := m.data.loadOf(ctx, a)
 	if err != nil {
 		return err
 	}
-	items, err := m.items(a, ds)
+	items, err := m.items(a, ds, all)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ccmed/ccmed/bench/dmis"
+	"github.com/ccmed/ccmed/bench/strictjson"
 	"github.com/ccmed/ccmed/infer"
 )
 
@@ -80,7 +81,7 @@ func metricsLines(in io.Reader, out io.Writer, reference bool, minMass float64) 
 		}
 		var answer any
 		var q metricsQuery
-		err := json.Unmarshal(scan.Bytes(), &q)
+		err := strictjson.Unmarshal(scan.Bytes(), &q, strictjson.RefuseNullEntries)
 		if err != nil {
 			err = fmt.Errorf("not a JSON object of a known form: %w", err)
 		} else {
@@ -94,6 +95,9 @@ func metricsLines(in io.Reader, out io.Writer, reference bool, minMass float64) 
 			return fmt.Errorf("write answer to line %d: %w", line, err)
 		}
 	}
+	if errors.Is(scan.Err(), bufio.ErrTooLong) {
+		return fmt.Errorf("line %d of standard input is longer than %d bytes; nothing after it was read", line+1, maxLine)
+	}
 	if err := scan.Err(); err != nil {
 		return fmt.Errorf("read standard input after line %d: %w", line, err)
 	}
@@ -104,13 +108,16 @@ func metricsLines(in io.Reader, out io.Writer, reference bool, minMass float64) 
 }
 
 func (q metricsQuery) answer(reference bool, minMass float64) (any, error) {
-	switch {
-	case q.Pre != nil || q.Post != nil:
+	pair, curve := q.Pre != nil || q.Post != nil, q.Trajectory != nil || q.PreStage != nil
+	switch top := q.TopLogprobs != nil; {
+	case pair && !curve && !top:
 		return shift(q.Pre, q.Post)
-	case q.Trajectory != nil || q.PreStage != nil:
+	case curve && !pair && !top:
 		return q.auc()
-	case q.TopLogprobs != nil:
+	case top && !pair && !curve:
 		return labelOf(q.TopLogprobs, reference, minMass)
+	case pair || curve || top:
+		return nil, errors.New("the line has the fields of two forms; put each on a line of its own")
 	}
 	return nil, errors.New(`the line has none of "pre" and "post", "trajectory", "top_logprobs"`)
 }
@@ -160,7 +167,7 @@ func (q metricsQuery) auc() (any, error) {
 	}
 	points := make([]dmis.StageAt, len(q.Trajectory))
 	for i, p := range q.Trajectory {
-		if len(p) != 2 || p[0] != float64(int(p[0])) {
+		if len(p) != 2 || p[0] != math.Trunc(p[0]) || math.Abs(p[0]) > 1e9 {
 			return nil, fmt.Errorf(`"trajectory" entry %d is not [turn, stage]`, i+1)
 		}
 		s, err := stageIndex(fmt.Sprintf(`"trajectory" entry %d`, i+1), p[1])
@@ -185,7 +192,7 @@ func (q metricsQuery) auc() (any, error) {
 }
 
 func stageIndex(name string, v float64) (dmis.Stage, error) {
-	if v != float64(int(v)) || v < 0 || v > 5 {
+	if v != math.Trunc(v) || v < 0 || v > 5 {
 		return 0, fmt.Errorf("%s is %v; a stage index is 0 (Denial) to 5 (Integration)", name, v)
 	}
 	return dmis.Stage(int(v)), nil

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -14,8 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ccmed/ccmed/bench/dialogue"
+	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/strictjson"
 	"github.com/ccmed/ccmed/infer"
 )
 
@@ -303,12 +304,13 @@ func totals(dir *run.Dir) (run.Summary, error) {
 	return t, nil
 }
 
+// readJSON reads a file of a folder that the program made.
 func readJSON(path string, v any) error {
-	b, err := os.ReadFile(path)
+	b, err := disk.ReadEntry(path, disk.MaxText)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
-	if err := json.Unmarshal(b, v); err != nil {
+	if err := strictjson.Unmarshal(b, v); err != nil {
 		return fmt.Errorf("%s is not the JSON that is expected here: %w", path, err)
 	}
 	return nil

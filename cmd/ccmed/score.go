@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -99,7 +100,7 @@ func (a *app) scorePath(ctx context.Context, path string, m *mediateFlags, forma
 			func(s []report.Section) error { return show(path, s) })
 	}
 	modelled := m.labeller != "" || m.models.model != ""
-	if !st.IsDir() && filepath.Ext(path) != ".jsonl" && isPredictions(path) {
+	if !st.IsDir() && !strings.EqualFold(filepath.Ext(path), ".jsonl") {
 		if !modelled {
 			if format == "reference" {
 				return usagef("--format reference holds AUC, W1 and judge scores, which need models: give --labeller and --simulator, or --model")
@@ -139,20 +140,13 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func isPredictions(path string) bool {
-	var probe struct {
-		PerSID json.RawMessage `json:"per_sid"`
-	}
-	return readJSON(path, &probe) == nil && probe.PerSID != nil
-}
-
 // scoreTurns scores the turns of a prediction file.
 func (a *app) scoreTurns(ctx context.Context, path string, m *mediateFlags) error {
-	ds, err := m.data.load(ctx, a)
+	ds, all, err := m.data.loadOf(ctx, a)
 	if err != nil {
 		return err
 	}
-	lines, err := readLines(path)
+	lines, err := a.lines(path, all, m.data.lenient)
 	if err != nil {
 		return err
 	}
@@ -177,7 +171,7 @@ func (a *app) scoreTurns(ctx context.Context, path string, m *mediateFlags) erro
 		samples = append(samples, s)
 	}
 	if len(eval) == 0 {
-		return fmt.Errorf("%s and the data share no scenario id", path)
+		return fmt.Errorf("%s has a prediction for none of the %d dialogues that --limit takes", path, len(ds))
 	}
 	if n := len(ds) - len(eval); n > 0 {
 		a.note("%d dialogues of the data have no prediction in %s: they are not scored", n, path)

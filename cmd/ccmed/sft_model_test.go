@@ -123,7 +123,7 @@ func TestRealPredict(t *testing.T) {
 	if read, err := predictedTurns(dir); err != nil || !maps.Equal(read, turns) {
 		t.Errorf("mediate reads the turns %v (%v), want %v", read, err, turns)
 	}
-	said, err := readLines(dir)
+	said, err := linesOfRun(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestLinesOfTunedModel(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	lines, err := readLines(path)
+	lines, err := linesOfRun(path)
 	if err != nil {
 		t.Fatal(err)
 	}
