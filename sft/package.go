@@ -30,7 +30,7 @@ type PackageOptions struct {
 	Name  string // of the model
 	// Quantize is Unquantized or one of llamacpp.Quantizations.
 	Quantize string
-	Python   string // interpreter; "" is the one that trained
+	Python   string // interpreter; "" is the one that Setup made
 	Force    bool   // replace a package in Out
 	// Note is told what takes time; may be nil.
 	Note func(string)
@@ -93,8 +93,15 @@ func Build(ctx context.Context, o PackageOptions) (made *Package, err error) {
 		}
 	}()
 	p := &Package{Dir: o.Out, Merged: filepath.Join(o.Out, mergedDir), Python: o.Python, Training: m, Card: Card{Markers: t.Markers}}
-	if p.Python == "" && len(m.Sessions) > 0 {
-		p.Python = m.Sessions[len(m.Sessions)-1].Environment.Python
+	if p.Python == "" {
+		// Never the one that the training's folder names, which may have come from
+		// elsewhere: the user may say so.
+		if p.Python, err = DefaultPython(); err != nil && len(m.Sessions) > 0 {
+			err = fmt.Errorf("%w (the training names %s)", err, m.Sessions[len(m.Sessions)-1].Environment.Python)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	if _, err := CheckPython(ctx, p.Python); err != nil {
 		return nil, err

@@ -2,10 +2,13 @@ package sft
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/ccmed/ccmed/infer"
 )
 
 func write(t *testing.T, path, content string) {
@@ -106,5 +109,33 @@ func TestCardComesBack(t *testing.T) {
 	b, errB := json.Marshal(got)
 	if errA != nil || errB != nil || string(a) != string(b) {
 		t.Errorf("read %s, wrote %s (%v %v)", b, a, errA, errB)
+	}
+}
+
+// The Python that a training's folder names is never started: it may be a copied
+// folder. It is named, for a user whose own it is.
+func TestBuildStartsNoProgramOfTheFolder(t *testing.T) {
+	t.Setenv("CCMED_CACHE", t.TempDir())
+	dir := t.TempDir()
+	evil, started := filepath.Join(dir, "evil.sh"), filepath.Join(dir, "started")
+	if err := os.WriteFile(evil, []byte("#!/bin/sh\ntouch "+started+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	m, err := json.Marshal(Manifest{Schema: TrainSchema, Status: TrainDone, Result: &TrainResult{}, Sessions: []TrainSession{{Environment: Environment{Python: evil}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "train", ManifestFile), string(m))
+	write(t, filepath.Join(dir, "train", FinalDir, trainedFile), "{}")
+	if err := (&Head{Weight: []float64{1}}).Write(filepath.Join(dir, "train", FinalDir, HeadFile)); err != nil {
+		t.Fatal(err)
+	}
+	var missing *infer.MissingError
+	_, err = Build(t.Context(), PackageOptions{Train: filepath.Join(dir, "train"), Out: filepath.Join(dir, "out"), Name: "m"})
+	if !errors.As(err, &missing) || !strings.Contains(err.Error(), "the training names "+evil) {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(started); err == nil {
+		t.Error("the folder's program was started")
 	}
 }

@@ -379,6 +379,16 @@ func (d *Dir) Manifest() Manifest {
 	return m
 }
 
+// Seal marks the running session with what of makes of its command and working
+// directory, see Session.Seal.
+func (d *Dir) Seal(of func(command []string, dir string) string) error {
+	d.mu.Lock()
+	s := &d.manifest.Sessions[len(d.manifest.Sessions)-1]
+	s.Seal = of(s.Command, s.Dir)
+	d.mu.Unlock()
+	return d.writeManifest()
+}
+
 // WriteFile writes a file of the run by atomic replace.
 func (d *Dir) WriteFile(name string, data []byte) error {
 	file := filepath.Join(d.path, name)

@@ -78,11 +78,14 @@ type Identity struct {
 
 // Session is one start of a run.
 type Session struct {
-	Start       time.Time   `json:"start"`
-	End         time.Time   `json:"end,omitzero"`
-	Status      string      `json:"status"`
-	Command     []string    `json:"command,omitempty"` // arguments of the tool
-	Dir         string      `json:"dir,omitempty"`     // working directory
+	Start   time.Time `json:"start"`
+	End     time.Time `json:"end,omitzero"`
+	Status  string    `json:"status"`
+	Command []string  `json:"command,omitempty"` // arguments of the tool
+	Dir     string    `json:"dir,omitempty"`     // working directory
+	// Seal tells the user who started the session, and nobody else, that Command and
+	// Dir are as they were written.
+	Seal        string      `json:"seal,omitempty"`
 	Environment Environment `json:"environment"`
 	Summary     *Summary    `json:"summary,omitempty"`
 }
@@ -124,6 +127,19 @@ func (id Identity) canonical() (Identity, map[string]string, error) {
 		return id, nil, fmt.Errorf("encode the run's identity: %w", err)
 	}
 	return out, servers, nil
+}
+
+// CheckIdentity returns an error where the identity is not what its hash says: it was
+// changed since the run. Manifests of schema 1 have no hash to check.
+func (m Manifest) CheckIdentity() error {
+	hash, err := m.Identity.hash()
+	if err != nil {
+		return err
+	}
+	if m.IdentityHash != "" && hash != m.IdentityHash {
+		return fmt.Errorf("identity was changed since the run: identity_sha256 is stored as %s and comes to %s", m.IdentityHash, hash)
+	}
+	return nil
 }
 
 // hash identifies a canonical identity by its JSON without spaces.

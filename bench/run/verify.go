@@ -79,12 +79,8 @@ func (v *verification) identity() error {
 	if id.ItemsHash != m.Identity.ItemsHash {
 		v.fault("%s: identity.items was changed since the run: items_hash is stored as %s and comes to %s", v.file(ManifestFile), orNone(m.Identity.ItemsHash), orNone(id.ItemsHash))
 	}
-	hash, err := m.Identity.hash()
-	if err != nil {
-		return err
-	}
-	if m.IdentityHash != "" && hash != m.IdentityHash {
-		v.fault("%s: identity was changed since the run: identity_sha256 is stored as %s and comes to %s", v.file(ManifestFile), m.IdentityHash, hash)
+	if err := m.CheckIdentity(); err != nil {
+		v.fault("%s: %w", v.file(ManifestFile), err)
 	}
 	return nil
 }

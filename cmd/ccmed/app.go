@@ -30,6 +30,9 @@ type app struct {
 	interrupts *interrupts     // nil where none are listened to
 	args       []string        // as given, for the manifest and the resume command
 
+	noSettings   bool // a settings file in the working folder is left alone
+	toldSettings bool // it was named already
+
 	quiet, noColor, json bool
 	configFile           string
 }

@@ -39,7 +39,10 @@ func (a *app) configure(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	found := a.configFile == "" // in the working folder, and not named by the user
+	wasQuiet := cmd.Flags().Changed("quiet") || a.getenv(environmentName("quiet")) != ""
 	var failed error
+	var told []string
 	set := func(f *pflag.Flag, from string, values ...string) {
 		for _, v := range values {
 			if err := cmd.Flags().Set(f.Name, v); err != nil && failed == nil {
@@ -56,11 +59,23 @@ func (a *app) configure(cmd *cobra.Command) error {
 		if v := a.getenv(name); v != "" && name != "CCMED_CACHE" {
 			set(f, "environment variable "+name, v)
 		} else if v, ok := fromFile[f.Name]; ok {
-			set(f, fmt.Sprintf("%s: %s", v.where, f.Name), v.values...)
+			from := fmt.Sprintf("%s: %s", v.where, f.Name)
+			for _, value := range v.values {
+				if err := foundMaySet(f.Name, value); found && err != nil && failed == nil {
+					failed = usagef("%s: %w", from, err)
+				}
+				told = append(told, shown("--"+f.Name+"="+value))
+			}
+			set(f, from, v.values...)
 		}
 	})
 	if failed != nil {
 		return failed
+	}
+	// A file that came with a data set must not work unseen; not even its own
+	// quiet: true hides it.
+	if found && len(told) > 0 && !a.toldSettings && !(wasQuiet && a.quiet) {
+		fmt.Fprintf(a.stderr, "settings from %s in this folder: %s\n", settingsName, strings.Join(told, " "))
 	}
 	return finiteFlags(cmd)
 }
@@ -102,13 +117,19 @@ type settingsFile struct {
 	found map[string]setting // by flag; those of inner sections replace those of outer ones
 }
 
+// settingsName is the settings file that is read where it is found.
+const settingsName = "ccmed.yaml"
+
 // maxYAML is the limit, in bytes, of a settings or suite file.
 const maxYAML = 1 << 20
 
 func (a *app) readConfig(cmd *cobra.Command) (map[string]setting, error) {
 	file := a.configFile
+	if file == "" && a.noSettings {
+		return nil, nil
+	}
 	if file == "" {
-		file = "ccmed.yaml"
+		file = settingsName
 	}
 	b, err := disk.ReadFile(file, maxYAML)
 	if errors.Is(err, fs.ErrNotExist) && a.configFile == "" {
@@ -155,6 +176,9 @@ func (s *settingsFile) section(of, running *cobra.Command, n *yaml.Node, name st
 		f := flags[key.Value]
 		if f == nil {
 			return s.unknown(key, of, flags, name)
+		}
+		if reaches[f.Name] == starts {
+			return s.wrong(key, "%s%s: it names a program, which settings files must not; give --%s or %s", name, f.Name, f.Name, environmentName(f.Name))
 		}
 		values, err := s.values(f, value, name)
 		if err != nil {

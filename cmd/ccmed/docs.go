@@ -211,7 +211,7 @@ func configSchema(root *cobra.Command) ([]byte, error) {
 	s := sectionSchema(root)
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	s["$id"], s["title"] = "ccmed.schema.json", "ccmed.yaml"
-	s["description"] = "Settings of ccmed: flags, and a section for a command's own flags. See ccmed help config."
+	s["description"] = "Settings of ccmed: flags, and a section for a command's own flags. Programs are not among them; servers outside this machine and places to write count only in a file that --config names. See ccmed help config."
 	// YAML reads 9001 and off as something else than text.
 	s["$defs"] = map[string]any{"text": map[string]any{"type": []string{"string", "number", "boolean"}}}
 	var b bytes.Buffer
@@ -233,7 +233,7 @@ func sectionSchema(c *cobra.Command) map[string]any {
 			return
 		}
 		add := func(f *pflag.Flag) {
-			if !configurable(f) {
+			if !configurable(f) || reaches[f.Name] == starts {
 				return
 			}
 			form := flagSchema(c, f)

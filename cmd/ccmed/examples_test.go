@@ -53,7 +53,8 @@ func TestExamplesRun(t *testing.T) {
 				}
 				t.Chdir(dir)
 				if strings.HasPrefix(call, "runs resume ") {
-					call = strings.Replace(call, "runs/NAME", "torn", 1) // the one that has something left to do
+					// The one that has something left to do, and the server that is there.
+					call = strings.NewReplacer("runs/NAME", "torn", "copied/NAME", "torn", "127.0.0.1:11434", f.URL).Replace(call)
 				}
 				call, _, _ = strings.Cut(call, " | ")
 				if code, out, errs := exits(env, words(call)...); code != exitDone {

@@ -53,8 +53,14 @@ file, and a flag on the command line beats both.
     train:
       preset: llama-3.1-8b
   host:
-    - gpu-1:11434
-    - gpu-2:11434
+    - 127.0.0.1:11434
+    - 127.0.0.1:11435
+
+No settings file names a program: --python and --interpreter are given on the command
+line or in the environment alone. What a file in the working folder sets is printed,
+for it may have come with a data set; and such a file names no server outside this
+machine and no place to write (out, cache, venv, force): name it with --config to let
+it. A copied run folder sets less still (ccmed help runs resume).
 
 A key that is neither a flag nor a command is refused with its line. Editors check
 and complete the file with its JSON Schema: docs/schemas/ccmed.schema.json of this

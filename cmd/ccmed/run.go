@@ -82,14 +82,30 @@ func (a *app) openRun(id run.Identity, r *runFlags) (*run.Dir, error) {
 	if path == "" {
 		path = filepath.Join("runs", run.NewName(id.Task, modelNames(id), a.now()))
 	}
+	var command []string
+	for _, arg := range a.args {
+		command = append(command, infer.Redact(arg)) // nobody's password stays in a folder
+	}
+	var d *run.Dir
+	var err error
 	if r.resume {
-		d, warnings, err := run.Resume(path, id, a.args)
+		var warnings []string
+		d, warnings, err = run.Resume(path, id, command)
 		for _, w := range warnings {
 			a.note("note: %s", w)
 		}
-		return d, err
+	} else {
+		d, err = run.Create(path, id, command)
 	}
-	return run.Create(path, id, a.args)
+	if err != nil {
+		return nil, err
+	}
+	if key, err := sealKey(); err == nil { // without one the run is as if made elsewhere
+		if err := d.Seal(key.seal); err != nil {
+			return nil, errors.Join(err, d.Close(run.StatusFailed))
+		}
+	}
+	return d, nil
 }
 
 // execute runs a task into a run folder.

@@ -58,7 +58,7 @@ func TestTinyLine(t *testing.T) {
 	ccmed(t, env, "sft", "train", "--base", at("base"), "--data", at("data"), "--out", at("train"), "--python", python, "--threads", "1",
 		"--max-steps", "6", "--grad-accum", "1", "--warmup-steps", "0", "--lr-adapter", "0.01", "--lr-head", "0.2")
 
-	args := []string{"sft", "package", "--train", at("train"), "--base-model", infertest.TestModel, "--threads", "1", "--gpu-layers", "0",
+	args := []string{"sft", "package", "--train", at("train"), "--python", python, "--base-model", infertest.TestModel, "--threads", "1", "--gpu-layers", "0",
 		"--prove-n", "2", "--prove-tokens", "12"}
 	ccmed(t, env, append(args, "--name", "tiny", "--out", at("tiny"))...)
 	card, err := sft.ReadCard(at("tiny"))
@@ -211,7 +211,7 @@ func TestSmolLM2Line(t *testing.T) {
 		t.Errorf("LM %.3f to %.3f, BCE %.3f to %.3f: nothing was learned", lm0, lm1, bce0, bce1)
 	}
 
-	ccmed(t, env, "sft", "package", "--train", at("train"), "--base-model", infertest.TestModel, "--threads", "1", "--gpu-layers", "0",
+	ccmed(t, env, "sft", "package", "--train", at("train"), "--python", python, "--base-model", infertest.TestModel, "--threads", "1", "--gpu-layers", "0",
 		"--prove-n", "1", "--prove-tokens", "8", "--name", "smollm2-line", "--out", at("package"))
 	card, err := sft.ReadCard(at("package"))
 	if err != nil {

@@ -53,7 +53,7 @@ limit.`,
 	f.StringVar(&p.train, "train", "", "folder of the training run")
 	f.StringVar(&p.name, "name", "", "name of the model in Ollama")
 	f.StringVar(&p.out, "out", "", "folder of the package (default tuned/NAME)")
-	f.StringVar(&p.python, "python", "", "Python with the packages of training (default: the one that trained)")
+	f.StringVar(&p.python, "python", "", "Python with the packages of training (default: the environment of ccmed sft setup)")
 	f.StringVar(&p.quantize, "quantize", sft.Unquantized, "weights: none (F16) or "+strings.Join(llamacpp.Quantizations(), ", "))
 	f.StringVar(&p.base, "base-model", "", "the base's name in Ollama (default: the one that was trained from)")
 	f.BoolVar(&p.noOllama, "no-ollama", false, "leave Ollama out; what needs it is recorded as not proved")

@@ -23,6 +23,7 @@ import (
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/suite"
+	"github.com/ccmed/ccmed/infer"
 )
 
 //go:embed suites/*.yaml
@@ -421,7 +422,8 @@ func (a *app) runStep(ctx context.Context, s suiteStep) (outcome, error) {
 		return outcome{}, fmt.Errorf("%s was made by another command (%s); run the suite as it was, or choose another folder with --out", s.Folder, commandLine(m.Sessions[0].Command))
 	}
 	if m.Status != run.StatusDone {
-		return outcome{status: "done, resumed", detail: s.Folder}, a.call(ctx, s, []string{"runs", "resume", s.Folder})
+		// By the suite's own command: nothing that the folder holds decides what is run.
+		return outcome{status: "done, resumed", detail: s.Folder}, a.call(ctx, s, append(s.args(), "--resume"))
 	}
 	if _, err := os.Stat(filepath.Join(s.Folder, run.MetricsFile)); errors.Is(err, fs.ErrNotExist) {
 		// It was stopped between its last sample and its metrics.
@@ -468,18 +470,12 @@ func (a *app) call(ctx context.Context, s suiteStep, args []string) (err error) 
 	if a.json || a.quiet {
 		inner.stdout = file
 	}
-	inner.args = slices.Clone(args)
+	inner.args, inner.toldSettings = slices.Clone(args), true
 	// A new root sets common flags back; they count for the steps too.
 	common := []string{fmt.Sprintf("--quiet=%t", a.quiet), fmt.Sprintf("--no-color=%t", a.noColor)}
 	if a.configFile != "" {
 		common = append(common, "--config", a.configFile)
 	}
-	// runs resume goes where the run was started.
-	wd, err := os.Getwd()
-	if err != nil {
-		return fmt.Errorf("find the working folder: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.Chdir(wd)) }()
 	root := inner.root()
 	root.SetArgs(append(slices.Clone(args), common...))
 	root.SetIn(strings.NewReader(""))
@@ -519,14 +515,21 @@ func startsWith(list, head []string) bool {
 	return len(list) >= len(head) && slices.Equal(list[:len(head)], head)
 }
 
-// commandLine writes a command of this program as it can be given to a shell.
+// commandLine writes a command of this program as it can be given to a shell,
+// without secrets.
 func commandLine(args []string) string {
 	quoted := []string{"ccmed"}
 	for _, a := range args {
-		if a == "" || strings.ContainsAny(a, " \t\n'\"\\$`!*?[]{}()<>|&;#~") {
-			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
-		}
-		quoted = append(quoted, a)
+		quoted = append(quoted, shown(a))
 	}
 	return strings.Join(quoted, " ")
+}
+
+// shown quotes an argument for a shell where it must be, and takes secrets out of it.
+func shown(arg string) string {
+	arg = infer.Redact(arg)
+	if arg == "" || strings.ContainsAny(arg, " \t\n'\"\\$`!*?[]{}()<>|&;#~") {
+		return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+	}
+	return arg
 }

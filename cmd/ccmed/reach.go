@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/ccmed/ccmed/infer"
+)
+
+// reach is what the value of a flag can touch. What may set a flag depends on it:
+// a settings file that was merely found, or a run folder that came from elsewhere,
+// must start no program, write to no place of its choice and speak to no server
+// that the user did not name.
+type reach int
+
+const (
+	plain    reach = iota + 1 // a number, a word, the name of a model
+	reads                     // a file or folder that is read
+	writes                    // a place to write, or leave to replace what is there
+	contacts                  // a server
+	starts                    // a program
+)
+
+// reaches classifies every flag of every command by its name.
+var reaches = reachOf(map[reach]string{
+	starts:   "python interpreter",
+	contacts: "host",
+	writes:   "out cache venv force",
+	reads: "apply base baselines config data embedder from gguf head judge labeller model package prompts prove-on runs simulator train tuned turn " +
+		"utterances",
+	plain: "alpha backend base-model batch card-items cells concurrency condition conditions contexts continue-final controls cosine-margin dropout " +
+		"dry-run dtype edits epochs eval-steps evaluate exclude-seen-contexts first-turn folds format fraction gpu-layers grace grad-accum " +
+		"gradient-checkpointing groups help hide-mediator history holdout item json kind labeller-rule lambda layers lenient limit load-in-4bit " +
+		"lr-adapter lr-head margin mask-markers max-failures max-length max-steps max-tokens mediation-limit method min-mass mode name no-color " +
+		"no-lead-in no-ollama nproc num-ctx pos-weight preset prove-n prove-tokens quantize quiet rank reason-tokens resamples resume reuse-tokens " +
+		"reverse rubric samples save-seconds save-steps section seed seeds set shard shuffles sim-max-tokens sim-temperature since sort split " +
+		"stall-timeout status step strict targets task temperature texts threads threshold threshold-from title turns unpaired unscored variant " +
+		"version warmup-steps",
+})
+
+func reachOf(names map[reach]string) map[string]reach {
+	out := map[string]reach{}
+	for r, list := range names {
+		for _, n := range strings.Fields(list) {
+			out[n] = r
+		}
+	}
+	return out
+}
+
+// places reports whether a value names a place to write. The cache may be given by a
+// word, and leave may be taken back.
+func places(flag, value string) bool {
+	switch flag {
+	case "cache":
+		return value != "off" && value != "force" && value != ""
+	case "force":
+		return value != "false"
+	}
+	return true
+}
+
+// loopback reports whether a server's address, as --host takes it, is this machine.
+func loopback(address string) bool {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// foundMaySet says why a settings file that was merely found in the working folder
+// must not set a flag to a value; nil where it may.
+func foundMaySet(flag, value string) error {
+	why := ""
+	switch {
+	case reaches[flag] == writes && places(flag, value):
+		why = "says where to write"
+	case reaches[flag] == contacts && !loopback(value):
+		why = fmt.Sprintf("names a server outside this machine (%s)", infer.Redact(value))
+	default:
+		return nil
+	}
+	return fmt.Errorf("it %s, which a file that is merely found in the working folder must not; give --%s on the command line, or name the file with --config",
+		why, flag)
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+func quietRoot() *cobra.Command {
+	return (&app{stdout: io.Discard, stderr: io.Discard, getenv: func(string) string { return "" }}).root()
+}
+
+// Every flag says what it can touch, and nothing else does.
+func TestReaches(t *testing.T) {
+	there := map[string]bool{"help": true, "version": true}
+	walk(quietRoot(), func(c *cobra.Command) {
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) { there[f.Name] = true })
+	})
+	for name := range there {
+		if reaches[name] == 0 {
+			t.Errorf("--%s is not classified in reach.go: what can its value touch?", name)
+		}
+	}
+	for name := range reaches {
+		if !there[name] {
+			t.Errorf("reach.go classifies --%s, which no command has", name)
+		}
+	}
+}
+
+// What a manifest's command line can set: nothing that starts a program or says
+// where to write, for any command that makes runs.
+func TestRecordedFlags(t *testing.T) {
+	for task, commands := range makers {
+		for _, name := range commands {
+			command := strings.Fields(name)
+			cmd, _, err := quietRoot().Find(command)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd.Flags().VisitAll(func(f *pflag.Flag) {
+				value := "x"
+				switch f.Value.Type() {
+				case "bool":
+					value = "true"
+				case "int", "int64", "float64":
+					value = "1"
+				}
+				command = append(command, "--"+f.Name+"="+value)
+			})
+			r, err := readRecorded(task, command)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			for _, f := range r.flags {
+				flag, _, _ := strings.Cut(f[2:], "=")
+				if k := reaches[flag]; k != plain && k != reads {
+					t.Errorf("%s takes %s from a manifest", name, f)
+				}
+			}
+			if len(r.flags) < 10 || !slices.Equal(r.hosts, []string{"x"}) || r.cache != "x" {
+				t.Errorf("%s: flags %q, hosts %q, cache %q", name, r.flags, r.hosts, r.cache)
+			}
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/ccmed/ccmed/bench/disk"
+	"github.com/ccmed/ccmed/infer/llamacpp"
+)
+
+// sealing is a secret of this user's on this machine. With it the program tells the
+// command lines that it wrote into run folders itself from those that came with a
+// folder made elsewhere, or were changed.
+type sealing []byte
+
+// sealKey reads the secret out of the cache folder, or makes it.
+func sealKey() (sealing, error) {
+	dir, err := llamacpp.CacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("find the cache folder: %w", err)
+	}
+	file := filepath.Join(dir, "seal.key")
+	b, err := disk.ReadEntry(file, 64)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, fmt.Errorf("make the cache folder: %w", err)
+		}
+		if err := makeKey(dir, file); err != nil {
+			return nil, fmt.Errorf("keep a key for the commands of runs: %w", err)
+		}
+		b, err = disk.ReadEntry(file, 64)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the key for the commands of runs: %w", err)
+	}
+	if len(b) != 32 {
+		return nil, fmt.Errorf("%s is no key; remove it", file)
+	}
+	return sealing(b), nil
+}
+
+// makeKey writes a new key, unless another process has just done so.
+func makeKey(dir, file string) error {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key)                     // crypto/rand never fails
+	f, err := os.CreateTemp(dir, ".seal.key") // readable for the user alone
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // the key is its other name
+	_, err = f.Write(key)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), file); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// seal is the mark of a command line and the folder that it was given in.
+func (k sealing) seal(command []string, dir string) string {
+	text, err := json.Marshal([]any{command, dir})
+	if err != nil {
+		return "" // texts are always JSON
+	}
+	mac := hmac.New(sha256.New, k)
+	mac.Write(text)
+	return "hmac-sha256:" + hex.EncodeToString(mac.Sum(nil))
+}
+
+// holds reports whether the mark is of that command line and folder.
+func (k sealing) holds(mark string, command []string, dir string) bool {
+	return hmac.Equal([]byte(mark), []byte(k.seal(command, dir)))
+}
