@@ -28,7 +28,8 @@ func (f *Findings) curvesFigures() []report.Figure {
 			}
 			s := report.Series{Name: want.name}
 			for k := range f.Layers {
-				s.Y, s.Lo, s.Hi = append(s.Y, c.Accuracy[k].Value), append(s.Lo, c.Accuracy[k].Lo), append(s.Hi, c.Accuracy[k].Hi)
+				lo, hi := c.Accuracy[k].Bounds()
+				s.Y, s.Lo, s.Hi = append(s.Y, c.Accuracy[k].Value), append(s.Lo, lo), append(s.Hi, hi)
 				shuffled += c.Shuffled[k] / float64(len(f.Layers))
 			}
 			cells++
@@ -62,7 +63,8 @@ func (f *Findings) partsFigures() []report.Figure {
 			if e == nil {
 				break
 			}
-			s.Y, s.Lo, s.Hi = append(s.Y, e.Value), append(s.Lo, e.Lo), append(s.Hi, e.Hi)
+			lo, hi := e.Bounds()
+			s.Y, s.Lo, s.Hi = append(s.Y, e.Value), append(s.Lo, lo), append(s.Hi, hi)
 		}
 		if len(s.Y) == len(f.Layers) {
 			lines.Series = append(lines.Series, s)

@@ -20,7 +20,7 @@ import (
 const FindingsFile = "probe.json"
 
 // FindingsSchema is the version of Findings as JSON.
-const FindingsSchema = 2
+const FindingsSchema = 3
 
 // What keeps folds apart: rows that share it are never in training and held out
 // at once, and intervals are clustered by it.

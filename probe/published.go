@@ -12,7 +12,10 @@ import (
 // publishedSection puts the published numbers beside the store's, at one layer.
 func (f *Findings) publishedSection(model string, at int) report.Section {
 	ours := map[string]published.Measured{}
-	measured := func(id string, e stats.Estimate) { ours[id] = published.Measured{Value: e.Value, Lo: e.Lo, Hi: e.Hi} }
+	measured := func(id string, e stats.Estimate) {
+		lo, hi := e.Bounds()
+		ours[id] = published.Measured{Value: e.Value, Lo: lo, Hi: hi}
+	}
 	for id, want := range map[string]activation.Cell{
 		published.PromptEndD:     {Context: ContextD, Text: TextPrompt, Position: PromptEnd},
 		published.PromptEndND:    {Context: ContextND, Text: TextPrompt, Position: PromptEnd},

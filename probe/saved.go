@@ -240,7 +240,7 @@ func (s *store) apply(ctx context.Context, p *activation.Probe, card Card, c act
 				hits[i] = 1
 			}
 		}
-		e, err := r.bootstrap().Mean(hits, groups)
+		e, err := r.bootstrap().Share(hits, groups)
 		if err != nil {
 			return a, err
 		}

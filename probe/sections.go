@@ -4,6 +4,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 
@@ -23,11 +24,11 @@ func effect(e *Effect) report.Cell {
 	if e == nil {
 		return report.Text("")
 	}
-	return report.Text(report.Interval(e.Value, e.Lo, e.Hi, 3))
+	return report.Text(report.Estimate(e.Estimate, 3))
 }
 
 func estimate(e stats.Estimate) report.Cell {
-	return report.Text(report.Interval(e.Value, e.Lo, e.Hi, 3))
+	return report.Text(report.Estimate(e, 3))
 }
 
 // Sections renders findings as report sections.
@@ -78,7 +79,7 @@ func (f *Findings) overview(model string, at int) report.Section {
 			if name == TextPrompt {
 				what = "the dialogue up to its conflict"
 			}
-			t.Notes = append(t.Notes, fmt.Sprintf("a bag of words of %s alone: %s", what, report.Interval(tf.Accuracy.Value, tf.Accuracy.Lo, tf.Accuracy.Hi, 3)))
+			t.Notes = append(t.Notes, fmt.Sprintf("a bag of words of %s alone: %s", what, report.Estimate(tf.Accuracy, 3)))
 		}
 	}
 	s.Tables = []report.Table{t}
@@ -142,7 +143,7 @@ func (f *Findings) takenApart(at int) report.Section {
 		if g.Equivalent {
 			word = "shown to be"
 		}
-		t.Notes = append(t.Notes, fmt.Sprintf("Δelic at %s is %s within ±%.2f of zero (90 %% interval %s)", f.At, word, g.Margin, report.Interval(g.Value, g.Lo, g.Hi, 3)))
+		t.Notes = append(t.Notes, fmt.Sprintf("Δelic at %s is %s within ±%.2f of zero (90 %% interval %s)", f.At, word, g.Margin, report.Estimate(g.Estimate, 3)))
 	}
 	s.Tables = []report.Table{t}
 	if at < len(f.Pooled) {
@@ -235,7 +236,7 @@ func (f *Findings) contentSection(at int) report.Section {
 		if g.Equivalent {
 			word = "shown to be"
 		}
-		t.Notes = append(t.Notes, fmt.Sprintf("cosine D − ND is %s within ±%.2f (90 %% interval %s); it is not to be held against a gap in accuracy", word, g.Margin, report.Interval(g.Value, g.Lo, g.Hi, 3)))
+		t.Notes = append(t.Notes, fmt.Sprintf("cosine D − ND is %s within ±%.2f (90 %% interval %s); it is not to be held against a gap in accuracy", word, g.Margin, report.Estimate(g.Estimate, 3)))
 	}
 	s.Tables = []report.Table{t}
 	return s
@@ -271,21 +272,30 @@ func (f *Findings) verdictSection() report.Section {
 
 // WriteCSV writes one line a cell and layer: context, text, position, layer,
 // n, accuracy with its interval, log-loss, macro-F1, Brier score, expected
-// calibration error, shuffled and majority accuracy.
+// calibration error, shuffled and majority accuracy. A figure that was not computed is
+// an empty field.
 func WriteCSV(w io.Writer, f *Findings) error {
 	c := csv.NewWriter(w)
 	lines := [][]string{{"context", "text", "position", "layer", "n", "accuracy", "lower", "upper", "log_loss", "macro_f1", "brier", "ece", "shuffled", "majority"}}
-	num := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	for _, cell := range f.Cells {
 		for k, l := range cell.Layers {
-			lines = append(lines, []string{cell.Cell.Context, cell.Cell.Text, cell.Cell.Position, f.Layers[k], strconv.Itoa(l.N), num(l.Accuracy), num(cell.Accuracy[k].Lo), num(cell.Accuracy[k].Hi),
-				num(l.LogLoss), num(l.MacroF1), num(l.Brier), num(CalibrationError(l.Reliability)), num(cell.Shuffled[k]), num(cell.Majority)})
+			lo, hi := cell.Accuracy[k].Bounds()
+			lines = append(lines, []string{cell.Cell.Context, cell.Cell.Text, cell.Cell.Position, f.Layers[k], strconv.Itoa(l.N), number(l.Accuracy), number(lo), number(hi),
+				number(l.LogLoss), number(l.MacroF1), number(l.Brier), number(CalibrationError(l.Reliability)), number(cell.Shuffled[k]), number(cell.Majority)})
 		}
 	}
 	if err := c.WriteAll(lines); err != nil {
 		return fmt.Errorf("write CSV: %w", err)
 	}
 	return nil
+}
+
+// number writes a figure of a CSV file, empty where there is none.
+func number(v float64) string {
+	if math.IsNaN(v) {
+		return ""
+	}
+	return strconv.FormatFloat(v, 'g', -1, 64)
 }
 
 // AppliedSection renders what saved probes say of another store: the last block

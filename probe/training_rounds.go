@@ -96,27 +96,48 @@ func (o Outcomes) Mean() float64 {
 
 // Interval is the mean over rows and rounds with its corrected group bootstrap
 // interval.
-func (o Outcomes) Interval(r Resampling) (stats.Estimate, error) { return o.interval(r.bootstrap()) }
+func (o Outcomes) Interval(r Resampling) (stats.Estimate, error) {
+	return o.joined(r.bootstrap().Mean)
+}
 
-func (o Outcomes) interval(b stats.Bootstrap) (stats.Estimate, error) {
-	if len(o.Rounds) == 0 {
-		return stats.Estimate{}, fmt.Errorf("%w: no rounds", ErrDesign)
-	}
-	var out stats.Estimate
-	below, above := 0.0, 0.0
-	rounds := float64(len(o.Rounds))
+// joined is the mean over rounds of what of gives for each, with its interval.
+func (o Outcomes) joined(of func(v []float64, groups []string) (stats.Estimate, error)) (stats.Estimate, error) {
+	var each []stats.Estimate
 	for _, v := range o.Rounds {
-		e, err := b.Mean(v, o.Groups)
+		e, err := of(v, o.Groups)
 		if err != nil {
 			return stats.Estimate{}, fmt.Errorf("probe: interval over rounds: %w", err)
 		}
-		out.Value += e.Value
-		out.N, out.Groups = e.N, e.Groups
-		below += (e.Value - e.Lo) / rounds
-		above += (e.Hi - e.Value) / rounds
+		each = append(each, e)
 	}
-	out.Value /= rounds
-	out.Lo, out.Hi = out.Value-below*o.Width, out.Value+above*o.Width
+	return overRounds(each, o.Width)
+}
+
+// overRounds joins the estimates of rounds: widths are those of the rounds that have an
+// interval, corrected. Without any there is none, and of exact ones the interval is
+// exact: nothing was drawn that could be too narrow.
+func overRounds(each []stats.Estimate, width float64) (stats.Estimate, error) {
+	if len(each) == 0 {
+		return stats.Estimate{}, fmt.Errorf("%w: no rounds", ErrDesign)
+	}
+	out := stats.Estimate{N: each[0].N, Groups: each[0].Groups, NoInterval: each[0].NoInterval, Exact: true}
+	below, above, n := 0.0, 0.0, 0.0
+	for _, e := range each {
+		out.Value += e.Value
+		out.Exact = out.Exact && e.Exact
+		if e.NoInterval == "" {
+			out.NoInterval = ""
+			below, above, n = below+e.Value-e.Lo, above+e.Hi-e.Value, n+1
+		}
+	}
+	out.Value /= float64(len(each))
+	out.Lo, out.Hi = out.Value, out.Value
+	if out.Exact {
+		width = 1
+	}
+	if n > 0 {
+		out.Lo, out.Hi = out.Value-below/n*width, out.Value+above/n*width
+	}
 	return out, nil
 }
 
@@ -154,9 +175,10 @@ func (o Outcomes) Equivalent(margin float64, r Resampling) (stats.Equivalence, e
 	}
 	b := r.bootstrap()
 	b.Confidence = 0.90
-	e, err := o.interval(b)
+	e, err := o.joined(b.Mean)
 	if err != nil {
 		return stats.Equivalence{}, err
 	}
-	return stats.Equivalence{Estimate: e, Margin: margin, Equivalent: -margin < e.Lo && e.Hi < margin}, nil
+	lo, hi := e.Bounds() // without an interval nothing is shown
+	return stats.Equivalence{Estimate: e, Margin: margin, Equivalent: -margin < lo && hi < margin}, nil
 }

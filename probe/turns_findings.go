@@ -25,7 +25,7 @@ import (
 const TurnFindingsFile = "turns.json"
 
 // TurnFindingsSchema is the version of TurnFindings as JSON.
-const TurnFindingsSchema = 1
+const TurnFindingsSchema = 2
 
 // Kinds of TurnRow, beside the names of edits.
 const (
@@ -405,7 +405,7 @@ func (f *turnFinder) accuracy(r *LayerResult, rows []int) (*stats.Estimate, erro
 // shareOf is the mean of outcomes that are 0 or 1; the correction of its interval
 // does not reach beyond them.
 func shareOf(o Outcomes, r Resampling) (stats.Estimate, error) {
-	e, err := o.Interval(r)
+	e, err := o.joined(r.bootstrap().Share)
 	return bounded(e), err
 }
 
@@ -687,8 +687,7 @@ func (r *LayerResult) confusions() (groups []string, rounds [][]confusion) {
 // its group bootstrap interval, corrected as that of Outcomes.
 func (r *LayerResult) statistic(of func(confusion) float64, rs Resampling) (stats.Estimate, error) {
 	groups, rounds := r.confusions()
-	var out stats.Estimate
-	below, above := 0.0, 0.0
+	var each []stats.Estimate
 	total := make(confusion, r.samples.Classes*r.samples.Classes)
 	for _, cs := range rounds {
 		e, err := rs.bootstrap().Statistic(func(drawn []int) float64 {
@@ -701,15 +700,11 @@ func (r *LayerResult) statistic(of func(confusion) float64, rs Resampling) (stat
 		if err != nil {
 			return stats.Estimate{}, fmt.Errorf("probe: interval over rounds: %w", err)
 		}
-		n := float64(len(rounds))
-		out.Value += e.Value
-		below += (e.Value - e.Lo) / n
-		above += (e.Hi - e.Value) / n
+		each = append(each, e)
 	}
-	out.Value /= float64(len(rounds))
-	out.Lo, out.Hi = out.Value-below*r.width, out.Value+above*r.width
+	out, err := overRounds(each, r.width)
 	out.N, out.Groups = len(r.tested), len(groups)
-	return bounded(out), nil
+	return bounded(out), err
 }
 
 // recalls returns the share of each label's rows that were predicted right.

@@ -127,7 +127,7 @@ func (f *TurnFindings) unscriptedSection(at int) report.Section {
 	if w := u.Words; w != nil {
 		t := &s.Tables[0]
 		t.Notes = append(t.Notes, fmt.Sprintf("a bag of words of the turn alone: balanced accuracy %s, macro-F1 %s, accuracy %.3f",
-			report.Interval(w.Balanced.Value, w.Balanced.Lo, w.Balanced.Hi, 3), report.Interval(w.MacroF1.Value, w.MacroF1.Lo, w.MacroF1.Hi, 3), w.Accuracy))
+			report.Estimate(w.Balanced, 3), report.Estimate(w.MacroF1, 3), w.Accuracy))
 		lines.References = append(lines.References, report.Reference{Name: "bag of words", Value: w.Balanced.Value})
 	}
 	s.Figures = []report.Figure{{Title: "Transfer to unscripted turns by layer", Lines: lines,
@@ -157,7 +157,8 @@ func counts(of map[string]int) string {
 func series(name string, es []stats.Estimate) report.Series {
 	s := report.Series{Name: name}
 	for _, e := range es {
-		s.Y, s.Lo, s.Hi = append(s.Y, e.Value), append(s.Lo, e.Lo), append(s.Hi, e.Hi)
+		lo, hi := e.Bounds()
+		s.Y, s.Lo, s.Hi = append(s.Y, e.Value), append(s.Lo, lo), append(s.Hi, hi)
 	}
 	return s
 }
@@ -174,8 +175,8 @@ func (f *TurnFindings) swapSection() report.Section {
 	}
 	t.Notes = []string{starNote}
 	if s := w.Words; s != nil {
-		t.Notes = append(t.Notes, fmt.Sprintf("a bag of words: follows %s, stays %s, third %s", report.Interval(s.Follow.Value, s.Follow.Lo, s.Follow.Hi, 3),
-			report.Interval(s.Stay.Value, s.Stay.Lo, s.Stay.Hi, 3), report.Interval(s.Third.Value, s.Third.Lo, s.Third.Hi, 3)))
+		t.Notes = append(t.Notes, fmt.Sprintf("a bag of words: follows %s, stays %s, third %s", report.Estimate(s.Follow, 3),
+			report.Estimate(s.Stay, 3), report.Estimate(s.Third, 3)))
 	}
 	return report.Section{Title: "Marker swap", Tables: []report.Table{t}, Notes: []string{
 		fmt.Sprintf("%d conflict turns of a stage a, in which the longest run of its marker phrases gives way to that of a turn of stage b, while shorter ones stay; shares of the predictions of probes of unedited turns", w.N),
@@ -202,7 +203,7 @@ func (f *TurnFindings) editSection() report.Section {
 		}
 		lines.Series = append(lines.Series, series(editName(e.Edit), e.Applied), series(editName(e.Edit)+", retrained", e.Retrained))
 		if a, r := e.AppliedWords, e.RetrainedWords; a != nil && r != nil {
-			t.Notes = append(t.Notes, fmt.Sprintf("a bag of words, %s (%d turns): %s, retrained %s", editName(e.Edit), e.N, report.Interval(a.Value, a.Lo, a.Hi, 3), report.Interval(r.Value, r.Lo, r.Hi, 3)))
+			t.Notes = append(t.Notes, fmt.Sprintf("a bag of words, %s (%d turns): %s, retrained %s", editName(e.Edit), e.N, report.Estimate(*a, 3), report.Estimate(*r, 3)))
 		}
 	}
 	s.Tables = []report.Table{t}
@@ -212,13 +213,14 @@ func (f *TurnFindings) editSection() report.Section {
 }
 
 // WriteTurnsCSV writes one line a layer and measure: layer, measure, n, value,
-// lower, upper. A bag of words has no layer.
+// lower, upper. A bag of words has no layer; bounds are empty where there is no
+// interval.
 func WriteTurnsCSV(w io.Writer, f *TurnFindings) error {
 	c := csv.NewWriter(w)
 	lines := [][]string{{"layer", "measure", "n", "value", "lower", "upper"}}
-	num := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	one := func(layer, measure string, e stats.Estimate) {
-		lines = append(lines, []string{layer, measure, strconv.Itoa(e.N), num(e.Value), num(e.Lo), num(e.Hi)})
+		lo, hi := e.Bounds()
+		lines = append(lines, []string{layer, measure, strconv.Itoa(e.N), number(e.Value), number(lo), number(hi)})
 	}
 	all := func(measure string, es []stats.Estimate) {
 		for k, e := range es {

@@ -60,7 +60,8 @@ func Sections(m Metrics) []report.Section {
 // where there are none, as in a pipeline check.
 func PublishedSection(m Metrics, o published.Options) (s report.Section, ok bool) {
 	measured := func(e stats.Estimate) published.Measured {
-		return published.Measured{Value: e.Value, Lo: e.Lo, Hi: e.Hi}
+		lo, hi := e.Bounds()
+		return published.Measured{Value: e.Value, Lo: lo, Hi: hi}
 	}
 	ours, tuned := map[string]published.Measured{}, map[string]published.Measured{}
 	for _, c := range m.Conditions {
@@ -101,7 +102,7 @@ func PublishedSection(m Metrics, o published.Options) (s report.Section, ok bool
 	return s, len(s.Tables) > 0
 }
 
-func interval(e stats.Estimate) string { return report.Interval(e.Value, e.Lo, e.Hi, 2) }
+func interval(e stats.Estimate) string { return report.Estimate(e, 2) }
 
 // meanings says what the speakers or the mediator have in each condition.
 var meanings = []struct{ condition, what string }{
@@ -272,7 +273,8 @@ func differenceFigure(m Metrics) report.Figure {
 			y, lo, hi := math.NaN(), math.NaN(), math.NaN()
 			for _, d := range m.Differences {
 				if d.Metric == metric && d.A+" − "+d.B == group {
-					y, lo, hi = d.Value.Value, d.Value.Lo, d.Value.Hi
+					y = d.Value.Value
+					lo, hi = d.Value.Bounds()
 				}
 			}
 			s.Y, s.Lo, s.Hi = append(s.Y, y), append(s.Lo, lo), append(s.Hi, hi)

@@ -118,7 +118,8 @@ func trajectorySection(m Metrics) (s report.Section, ok bool) {
 		series := report.Series{Name: fmt.Sprintf("%s (n=%d)", c.Condition, t.Pre.N)}
 		for _, p := range t.Points {
 			series.X, series.Y = append(series.X, p.Tau), append(series.Y, p.Value)
-			series.Lo, series.Hi = append(series.Lo, p.Lo), append(series.Hi, p.Hi)
+			lo, hi := p.Bounds()
+			series.Lo, series.Hi = append(series.Lo, lo), append(series.Hi, hi)
 		}
 		lines.Series = append(lines.Series, series)
 		row := []report.Cell{report.Text(c.Condition), report.Int(t.Pre.N), report.Text(interval(t.Pre))}

@@ -13,6 +13,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/ccmed/ccmed/bench/stats"
 )
 
 // Section is one part of a report.
@@ -209,6 +211,15 @@ func Interval(v, lo, hi float64, decimals int) string {
 		return fixed(v, decimals)
 	}
 	return fmt.Sprintf("%s [%s, %s]", fixed(v, decimals), fixed(lo, decimals), fixed(hi, decimals))
+}
+
+// Estimate writes a value with its interval as Interval does, or with the reason why
+// there is none, as in "0.42 (one context)".
+func Estimate(e stats.Estimate, decimals int) string {
+	if e.NoInterval != "" {
+		return fixed(e.Value, decimals) + " (" + e.NoInterval + ")"
+	}
+	return Interval(e.Value, e.Lo, e.Hi, decimals)
 }
 
 // Pct writes k of n as a share with its counts, as in "35.8 % (57/159)", and

@@ -121,7 +121,9 @@ func Compare(a, b Measure, r Resampling) (Comparison, error) {
 	if c.Difference, err = (Bootstrap{Resamples: r.Resamples, Seed: r.Seed}).MeanT(d, groups); err != nil {
 		return c, fmt.Errorf("interval of the difference: %w", err)
 	}
-	c.bound()
+	if c.Binary {
+		c.Difference = Bootstrap{}.Within(c.Difference, -1, 1)
+	}
 	if c.P, err = SignFlip(d, groups, r.Resamples, r.Seed); err != nil {
 		return c, fmt.Errorf("permutation test of the difference: %w", err)
 	}
@@ -146,7 +148,9 @@ func CompareUnpaired(a, b Measure, r Resampling) (Comparison, error) {
 	if c.Difference, err = (Bootstrap{Resamples: r.Resamples, Seed: r.Seed}).DifferenceT(va, ga, vb, gb); err != nil {
 		return c, fmt.Errorf("interval of the difference: %w", err)
 	}
-	c.bound()
+	if c.Binary {
+		c.Difference = unpairedWithin(c.Difference, va, ga, vb, gb)
+	}
 	if c.P, err = PermuteLabels(va, ga, vb, gb, r.Resamples, r.Seed); err != nil {
 		return c, fmt.Errorf("permutation test of the difference: %w", err)
 	}
@@ -155,12 +159,24 @@ func CompareUnpaired(a, b Measure, r Resampling) (Comparison, error) {
 	return c, nil
 }
 
-// bound keeps the interval of a difference of shares within what there can be: that
-// of Student's t knows no ends.
-func (c *Comparison) bound() {
-	if c.Binary {
-		c.Difference.Lo, c.Difference.Hi = max(-1, c.Difference.Lo), min(1, c.Difference.Hi)
+// unpairedWithin keeps the interval of a difference of shares of independent samples
+// within −1..1. Where both samples are all alike it goes from the ends of their exact
+// intervals, each at half the error (Bonferroni).
+func unpairedWithin(e Estimate, va []float64, ga []string, vb []float64, gb []string) Estimate {
+	if e.NoInterval == "" {
+		return Bootstrap{}.Within(e, -1, 1)
 	}
+	exact := func(v []float64, groups []string) Estimate {
+		names := map[string]bool{}
+		for _, g := range groups {
+			names[g] = true
+		}
+		of := Estimate{Value: mean(v), Groups: len(names), NoInterval: AllAlike}
+		return Bootstrap{Confidence: (1 + defaultConfidence) / 2}.Within(of, 0, 1)
+	}
+	a, b := exact(va, ga), exact(vb, gb)
+	e.Lo, e.Hi, e.NoInterval, e.Exact = b.Lo-a.Hi, b.Hi-a.Lo, "", true
+	return e
 }
 
 // Adjust sets PHolm of all comparisons as one family.

@@ -33,5 +33,6 @@ func (b Bootstrap) Equivalent(d []float64, groups []string, margin float64) (Equ
 	if e.Groups < 2 {
 		return Equivalence{}, fmt.Errorf("%d group; an equivalence test needs at least 2", e.Groups)
 	}
-	return Equivalence{e, margin, -margin < e.Lo && e.Hi < margin}, nil
+	lo, hi := e.Bounds() // without an interval nothing is shown
+	return Equivalence{e, margin, -margin < lo && hi < margin}, nil
 }

@@ -80,13 +80,17 @@ type Estimate struct {
 	// N items in Groups clusters went in.
 	N      int `json:"n"`
 	Groups int `json:"groups"`
+	// NoInterval says why there is none: OneGroup or AllAlike. Lo and Hi are then Value.
+	NoInterval string `json:"no_interval,omitempty"`
+	// Exact marks an interval that was not drawn, see Within.
+	Exact bool `json:"exact,omitempty"`
 }
 
 // Bootstrap computes percentile intervals (Efron and Tibshirani 1993, chapter
 // 13) by drawing whole clusters with replacement: items of one group, such as
 // dialogues of one scenario context, are not independent. With few clusters the
-// intervals are too narrow; Estimate.Groups tells how many there were, and with
-// a single one the interval is the value itself.
+// intervals are too narrow; Estimate.Groups tells how many there were. With a single
+// one, and where all are alike, there is no interval.
 type Bootstrap struct {
 	Resamples  int     // at least 1
 	Seed       uint64  // of the draws
@@ -103,10 +107,12 @@ func (b Bootstrap) Mean(v []float64, groups []string) (Estimate, error) {
 		return Estimate{}, err
 	}
 	b.interval(&e, values)
+	e.fix(e.NoInterval)
 	return e, nil
 }
 
-// means gives the mean of v without an interval, and those of the resamples.
+// means gives the mean of v, why it has no interval or "", and the means of the
+// resamples.
 func (b Bootstrap) means(v []float64, groups []string) (Estimate, []float64, error) {
 	if err := finite("value", v); err != nil {
 		return Estimate{}, nil, err
@@ -122,7 +128,11 @@ func (b Bootstrap) means(v []float64, groups []string) (Estimate, []float64, err
 		}
 		sizes[k] = len(c)
 	}
-	e := Estimate{Value: mean(v), N: len(v), Groups: len(cs)}
+	of := make([]float64, len(cs))
+	for k := range cs {
+		of[k] = sums[k] / float64(sizes[k])
+	}
+	e := Estimate{Value: mean(v), N: len(v), Groups: len(cs), NoInterval: unvaried(len(cs), of)}
 	values, err := b.draw(len(cs), func(drawn []int) float64 {
 		sum, n := 0.0, 0
 		for _, k := range drawn {
@@ -164,6 +174,7 @@ func (b Bootstrap) Statistic(f func(groupIdx []int) float64, groups []string) (E
 		return Estimate{}, err
 	}
 	b.interval(&e, values)
+	e.fix(unvaried(len(cs), values))
 	return e, nil
 }
 

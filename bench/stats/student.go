@@ -20,6 +20,7 @@ func (b Bootstrap) MeanT(v []float64, groups []string) (Estimate, error) {
 	}
 	half := b.quantileT(float64(e.Groups-1)) * se
 	e.Lo, e.Hi = e.Value-half, e.Value+half
+	e.fix(e.NoInterval)
 	return e, nil
 }
 
@@ -38,11 +39,12 @@ func (b Bootstrap) DifferenceT(x []float64, xGroups []string, y []float64, yGrou
 	}
 	vx, vy := sx*sx, sy*sy
 	e := Estimate{Value: ey.Value - ex.Value, N: ex.N + ey.N, Groups: ex.Groups + ey.Groups}
-	half := 0.0
-	if vx+vy > 0 {
-		df := (vx + vy) * (vx + vy) / (vx*vx/float64(ex.Groups-1) + vy*vy/float64(ey.Groups-1))
-		half = b.quantileT(df) * math.Sqrt(vx+vy)
+	if ex.NoInterval != "" && ey.NoInterval != "" {
+		e.fix(AllAlike)
+		return e, nil
 	}
+	df := (vx + vy) * (vx + vy) / (vx*vx/float64(ex.Groups-1) + vy*vy/float64(ey.Groups-1))
+	half := b.quantileT(df) * math.Sqrt(vx+vy)
 	e.Lo, e.Hi = e.Value-half, e.Value+half
 	return e, nil
 }

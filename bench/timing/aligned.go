@@ -36,7 +36,7 @@ func aligned(ds []Decision, boot stats.Bootstrap) ([]Aligned, error) {
 		if len(values[at]) < leastAligned {
 			continue
 		}
-		e, err := boot.Mean(values[at], groups[at])
+		e, err := boot.Share(values[at], groups[at])
 		if err != nil {
 			return nil, fmt.Errorf("interval of the mean probability %+d turns from the conflict: %w", at, err)
 		}
@@ -103,7 +103,8 @@ func curveFigure(m Metrics) (report.Figure, bool) {
 	s := report.Series{Name: "mean probability of stepping in"}
 	for _, a := range m.Aligned {
 		s.X, s.Y = append(s.X, float64(a.Offset)), append(s.Y, a.Value)
-		s.Lo, s.Hi = append(s.Lo, a.Lo), append(s.Hi, a.Hi)
+		lo, hi := a.Bounds()
+		s.Lo, s.Hi = append(s.Lo, lo), append(s.Hi, hi)
 	}
 	f := report.Figure{Title: "Around the conflict", Description: "Mean probability of stepping in by the distance from the conflict turn, with 95 % intervals over scenario contexts.",
 		Lines: &report.Lines{X: report.Axis{Name: "turns from the conflict"}, Y: report.Axis{Name: "probability"}, Series: []report.Series{s}}}

@@ -49,7 +49,7 @@ type BaselineResult struct {
 	// prediction counts as wrong. For the uniform baseline it is the expectation.
 	Accuracy float64 `json:"accuracy"`
 	// Interval is that of Accuracy over scenario contexts. It is nil without predicted
-	// turns, where all are right or all wrong, and with fewer than five contexts.
+	// turns, and with fewer than five contexts unless it is exact.
 	Interval *stats.Estimate `json:"interval,omitempty"`
 	// Predicted holds one turn a dialogue of Eval, in its order; 0 is none. It is
 	// nil for the uniform baseline.
@@ -134,18 +134,18 @@ func (in BaselineInput) Results(ctx context.Context) ([]BaselineResult, error) {
 
 // interval sets the interval of a baseline's accuracy.
 func (in BaselineInput) interval(r *BaselineResult) error {
-	if r.Predicted == nil || r.Accuracy == 0 || r.Accuracy == 1 {
+	if r.Predicted == nil {
 		return nil
 	}
 	hits, groups := make([]float64, r.N), make([]string, r.N)
 	for i, d := range in.Eval {
 		hits[i], groups[i] = indicator(r.Predicted[i] == d.Gold), d.group()
 	}
-	e, err := stats.Bootstrap{Resamples: baselineResamples, Seed: in.Seed}.Mean(hits, groups)
+	e, err := stats.Bootstrap{Resamples: baselineResamples, Seed: in.Seed}.Share(hits, groups)
 	if err != nil {
 		return fmt.Errorf("timing: the interval of the baseline %s: %w", r.Name, err)
 	}
-	if e.Groups >= leastContexts {
+	if e.Exact || e.Groups >= leastContexts {
 		r.Interval = &e
 	}
 	return nil

@@ -166,7 +166,7 @@ func TestGroupsHaveIntervalsWhereTheyDiffer(t *testing.T) {
 	if r := m.PerTurn[4]; r.Acc == nil || r.Acc.N != 10 || !(r.Acc.Lo < r.Acc.Value && r.Acc.Value < r.Acc.Hi) || r.K != 5 {
 		t.Errorf("turn 4: %+v", r)
 	}
-	if r := m.PerTurn[5]; r.Acc != nil || r.K != 10 {
+	if r := m.PerTurn[5]; r.K != 10 || r.Acc == nil || !r.Acc.Exact || r.Acc.Hi != 1 || math.Abs(r.Acc.Lo-math.Pow(0.025, 1/float64(r.Acc.Groups))) > 1e-12 {
 		t.Errorf("turn 5, all right: %+v", r)
 	}
 	few := map[string]string{}

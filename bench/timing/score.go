@@ -63,9 +63,9 @@ type Metrics struct {
 type Rate struct {
 	K int `json:"k"`
 	N int `json:"n"`
-	// Acc is K/N with its interval over scenario contexts. It is nil where all
-	// predictions are alike, which resampling cannot change, and with fewer than five
-	// contexts, of which an interval would be far too narrow.
+	// Acc is K/N with its interval over scenario contexts. It is nil for a constant
+	// answer, and with fewer than five contexts, of which a drawn interval would be far
+	// too narrow; an exact one is not.
 	Acc *stats.Estimate `json:"acc,omitempty"`
 }
 
@@ -234,7 +234,7 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 		m.Notes = append(m.Notes, Degenerate+" ("+m.DegenerateAnswer+"): no interval, V, curve or AUROC is computed from it")
 		return m, nil
 	}
-	acc, err := boot.Mean(hits, hitGroups)
+	acc, err := boot.Share(hits, hitGroups)
 	if err != nil {
 		return m, fmt.Errorf("interval of TurnAcc: %w", err)
 	}
@@ -288,14 +288,14 @@ func rates[K comparable](ds []Decision, key func(i int) K, boot *stats.Bootstrap
 		out[k], hits[k], groups[k] = r, append(hits[k], hit), append(groups[k], d.Context)
 	}
 	for k, r := range out {
-		if boot == nil || r.K == 0 || r.K == r.N {
+		if boot == nil {
 			continue
 		}
-		e, err := boot.Mean(hits[k], groups[k])
+		e, err := boot.Share(hits[k], groups[k])
 		if err != nil {
 			return nil, fmt.Errorf("interval of TurnAcc of %v: %w", k, err)
 		}
-		if e.Groups >= leastContexts {
+		if e.Exact || e.Groups >= leastContexts {
 			r.Acc = &e
 			out[k] = r
 		}
@@ -346,7 +346,7 @@ func separation(ds []Decision, boot stats.Bootstrap) (*Separation, error) {
 		}
 		within = append(within, a)
 	}
-	w, err := boot.Mean(within, groups)
+	w, err := boot.Share(within, groups)
 	if err != nil {
 		return nil, fmt.Errorf("interval of the AUROC within dialogues: %w", err)
 	}

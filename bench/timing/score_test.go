@@ -74,8 +74,12 @@ func TestAPerfectPredictor(t *testing.T) {
 		{"AUROC", m.AUROC.Model.Value, 1.0},
 		{"AUROC within", m.AUROC.Within.Value, 1.0},
 		{"contexts", m.Contexts, 15},
-		{"turn 5", m.PerTurn[5], Rate{K: 5, N: 5}},
-		{"Defense", m.PerStage["Defense"], Rate{K: 10, N: 10}},
+		{"turn 5", m.PerTurn[5].K, 5},
+		{"Defense", m.PerStage["Defense"].K, 10},
+		{"interval of TurnAcc", report.Estimate(*m.TurnAcc, 3), "1.000 [0.782, 1.000]"}, // 0.025^(1/15)
+		{"interval of the AUROC within", report.Estimate(m.AUROC.Within, 3), "1.000 [0.782, 1.000]"},
+		{"interval of the pooled AUROC", report.Estimate(m.AUROC.Model, 3), "1.000 (all alike)"},
+		{"interval of the signed error", report.Estimate(*m.SignedError, 3), "0.000 (all alike)"},
 		{"confusion", m.Confusion[4], map[int]int{4: 5}},
 		{"notes", len(m.Notes), 0},
 	} {

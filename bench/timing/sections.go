@@ -10,7 +10,7 @@ import (
 	"github.com/ccmed/ccmed/bench/stats"
 )
 
-func interval(e stats.Estimate) string { return report.Interval(e.Value, e.Lo, e.Hi, 3) }
+func interval(e stats.Estimate) string { return report.Estimate(e, 3) }
 
 // Sections renders metrics and baselines as report sections. Published numbers of
 // one model stand beside those of a model that has its name, or one of alsoNamed: a
@@ -35,6 +35,13 @@ func Sections(model string, m Metrics, baselines []BaselineResult, alsoNamed ...
 		acc.Notes = append(acc.Notes, "a bag of words finds the scripted turn almost always on the public records: TurnAcc there does not by itself show understanding")
 	} else {
 		acc.Notes = append(acc.Notes, "no baselines: the records were not at hand")
+	}
+	exact := m.TurnAcc != nil && m.TurnAcc.Exact
+	for _, b := range baselines {
+		exact = exact || b.Interval != nil && b.Interval.Exact
+	}
+	if exact {
+		acc.Notes = append(acc.Notes, exactNote)
 	}
 	main.Tables = append(main.Tables, acc)
 	if len(m.Unscored) > 0 {
@@ -64,6 +71,9 @@ func Sections(model string, m Metrics, baselines []BaselineResult, alsoNamed ...
 	return sections
 }
 
+// exactNote says what the intervals of turn accuracies are.
+const exactNote = "where all contexts agree, an interval is exact (Clopper and Pearson) over contexts"
+
 // interval writes the interval of a baseline's accuracy, or why there is none.
 func (r BaselineResult) interval() string {
 	switch {
@@ -71,8 +81,6 @@ func (r BaselineResult) interval() string {
 		return ""
 	case r.Interval != nil:
 		return interval(*r.Interval)
-	case r.Accuracy == 0 || r.Accuracy == 1:
-		return "all alike"
 	}
 	return "few contexts"
 }
@@ -167,8 +175,6 @@ func groupTables(m Metrics) []report.Table {
 	add := func(t *report.Table, name string, r Rate) {
 		row := []report.Cell{report.Text(name), report.Text(report.Pct(r.K, r.N)), report.Text("few contexts")}
 		switch {
-		case r.K == 0 || r.K == r.N:
-			row[2] = report.Text("all alike")
 		case r.Acc != nil:
 			row = append(row[:2], report.Text(interval(*r.Acc)), report.Int(r.Acc.Groups))
 		}

@@ -357,4 +357,4 @@ func seedCautions(runs []scoredRun) []caution {
 	return out
 }
 
-func difference(e stats.Estimate) string { return report.Interval(e.Value, e.Lo, e.Hi, 2) }
+func difference(e stats.Estimate) string { return report.Estimate(e, 2) }

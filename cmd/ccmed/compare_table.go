@@ -66,9 +66,15 @@ func (p comparedPair) table(paired bool) report.Table {
 			report.Int(d.Difference.N), report.Int(d.Difference.Groups), report.Int(d.UnscoredA + d.UnscoredB + d.OnlyA + d.OnlyB), report.Text(report.PValue(d.PHolm)), report.Text(effectWords(d))})
 	}
 	for _, d := range p.Measures {
+		var alike []string
 		if d.Paired && len(d.Changes) == 0 {
-			t.Notes = append(t.Notes, fmt.Sprintf("%s: alike in all %d dialogues, so that the interval has no width; of others like them up to %.1f %% may differ (95 %%, taken as independent)",
-				measureName(d), d.Difference.N, 100*unseen(d.Difference.N)))
+			alike = append(alike, fmt.Sprintf("alike in all %d dialogues", d.Difference.N))
+		}
+		if d.Difference.Exact {
+			alike = append(alike, fmt.Sprintf("the interval is exact (Clopper and Pearson) over the %d contexts, which all agree", d.Difference.Groups))
+		}
+		if len(alike) > 0 {
+			t.Notes = append(t.Notes, measureName(d)+": "+strings.Join(alike, "; "))
 		}
 		if note := droppedText(d); note != "" {
 			t.Notes = append(t.Notes, measureName(d)+": "+note)
@@ -93,10 +99,6 @@ func (p comparedPair) table(paired bool) report.Table {
 	return t
 }
 
-// unseen is the largest share that n independent items may all miss in 5 % of cases:
-// the exact one-sided bound (Clopper and Pearson 1934).
-func unseen(n int) float64 { return 1 - math.Pow(0.05, 1/float64(n)) }
-
 // fewContexts is the number of contexts below which flipping their signs cannot give
 // a p under 0.05.
 const fewContexts = 6
@@ -113,9 +115,10 @@ func levelText(d *stats.Comparison, v float64) string {
 func differenceText(d *stats.Comparison) string {
 	e := d.Difference
 	if d.Binary {
-		return report.Interval(100*e.Value, 100*e.Lo, 100*e.Hi, 1)
+		e.Value, e.Lo, e.Hi = 100*e.Value, 100*e.Lo, 100*e.Hi
+		return report.Estimate(e, 1)
 	}
-	return report.Interval(e.Value, e.Lo, e.Hi, 3)
+	return report.Estimate(e, 3)
 }
 
 // significant says whether a difference may be spoken of.

@@ -198,15 +198,11 @@ func (x side) row(boot stats.Bootstrap) ([]report.Cell, error) {
 		v, groups = append(v, o.Value), append(groups, o.Group)
 		k += int(o.Value)
 	}
-	interval := "all alike"
-	if k > 0 && k < len(v) {
-		e, err := boot.Mean(v, groups)
-		if err != nil {
-			return nil, fmt.Errorf("interval of TurnAcc of %s: %w", x.name, err)
-		}
-		interval = report.Interval(e.Value, e.Lo, e.Hi, 3)
+	e, err := boot.Share(v, groups)
+	if err != nil {
+		return nil, fmt.Errorf("interval of TurnAcc of %s: %w", x.name, err)
 	}
-	return []report.Cell{report.Text(x.name), report.Text(report.Pct(k, len(v))), report.Text(interval), report.Text(x.fitted)}, nil
+	return []report.Cell{report.Text(x.name), report.Text(report.Pct(k, len(v))), report.Text(report.Estimate(e, 3)), report.Text(x.fitted)}, nil
 }
 
 // pairedDifference is one line of the family.
@@ -286,7 +282,7 @@ func (d tunedDifferences) table() report.Table {
 		if significant(&x.Comparison) {
 			mark = "significant"
 		}
-		t.Rows = append(t.Rows, []report.Cell{report.Text(x.name), report.Text(report.Interval(x.Difference.Value, x.Difference.Lo, x.Difference.Hi, 3)), report.Int(x.Difference.N),
+		t.Rows = append(t.Rows, []report.Cell{report.Text(x.name), report.Text(report.Estimate(x.Difference, 3)), report.Int(x.Difference.N),
 			report.Text(report.PValue(x.P)), report.Text(report.PValue(x.PHolm)), report.Text(mark)})
 	}
 	return t
@@ -297,7 +293,8 @@ func (d tunedDifferences) figure() report.Figure {
 	p := &report.Points{X: report.Axis{Name: "difference in TurnAcc"}, References: []report.Reference{{Name: "no difference", Value: 0}}}
 	for _, x := range d.all {
 		p.Groups = append(p.Groups, x.name)
-		s.Y, s.Lo, s.Hi = append(s.Y, x.Difference.Value), append(s.Lo, x.Difference.Lo), append(s.Hi, x.Difference.Hi)
+		lo, hi := x.Difference.Bounds()
+		s.Y, s.Lo, s.Hi = append(s.Y, x.Difference.Value), append(s.Lo, lo), append(s.Hi, hi)
 	}
 	p.Series = []report.Series{s}
 	return report.Figure{Title: "Before and after, in pairs", Points: p, Description: "Paired differences in turn accuracy with their 95 % intervals."}

@@ -280,6 +280,12 @@ func keepCommon(stored, again any) {
 	switch x := stored.(type) {
 	case map[string]any:
 		y, _ := again.(map[string]any)
+		if _, ok := x["groups"]; ok { // an interval, whose ends other rules can give
+			for _, end := range []string{"lo", "hi"} {
+				delete(x, end)
+				delete(y, end)
+			}
+		}
 		for name, v := range y {
 			if s, ok := x[name]; ok {
 				keepCommon(s, v)

@@ -294,7 +294,7 @@ func TestMigrateAnOlderRun(t *testing.T) {
 		t.Errorf("as it is: %q, %q", faults, notes)
 	}
 	before := readFile(t, filepath.Join(dir, "metrics.json"), func() {})
-	if code, out, errs := exits(nil, "runs", "migrate", dir); code != exitDone || !strings.Contains(out, "manifest from schema 1 to 2, metrics from schema 1 to 2") {
+	if code, out, errs := exits(nil, "runs", "migrate", dir); code != exitDone || !strings.Contains(out, "manifest from schema 1 to 2, metrics from schema 1 to 3") {
 		t.Fatalf("exit code %d: %s%s", code, out, errs)
 	}
 	if faults, notes := verdict(t, dir); len(faults)+len(notes) > 0 {

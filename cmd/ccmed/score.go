@@ -245,14 +245,14 @@ func (a *app) scoreRecords(ds []dialogue.Dialogue, seed uint64) error {
 			if err != nil {
 				return err
 			}
-			row[1], row[2] = report.Text(report.Interval(p.Value, p.Lo, p.Hi, 3)), report.Text(report.Interval(i.Value, i.Lo, i.Hi, 3))
+			row[1], row[2] = report.Text(report.Estimate(p, 3)), report.Text(report.Estimate(i, 3))
 		}
 		if len(own) > 0 {
 			o, err := boot.Mean(own, ownGroups)
 			if err != nil {
 				return err
 			}
-			row[5] = report.Text(report.Interval(o.Value, o.Lo, o.Hi, 3))
+			row[5] = report.Text(report.Estimate(o, 3))
 		}
 		t.Rows = append(t.Rows, row)
 	}

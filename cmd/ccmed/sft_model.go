@@ -289,7 +289,7 @@ func thresholdSection(rs []thresholdResult) report.Section {
 	for _, r := range rs {
 		iv := "degenerate"
 		if r.TurnAcc != nil {
-			iv = report.Interval(r.TurnAcc.Value, r.TurnAcc.Lo, r.TurnAcc.Hi, 3)
+			iv = report.Estimate(*r.TurnAcc, 3)
 		}
 		if r.Scored == 0 {
 			iv = ""

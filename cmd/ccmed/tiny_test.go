@@ -78,7 +78,7 @@ func TestTinyProbes(t *testing.T) {
 	ccmed(t, nil, append(extract, "--data", at("some.jsonl"), "--out", at("store"))...)
 	found := ccmed(t, nil, append([]string{"probe", "train", at("store")}, quick...)...)
 	contains("train", found, "48 dialogues of 48 groups", "A wrong stage in the prompt", "not testable on this model", "48 paired samples, fewer than 600", "Matched attributes", "control task")
-	for format, want := range map[string]string{"table": "Δplacebo", "markdown": "| layer |", "json": `"schema": 2`, "csv": "context,text,position", "html": "<svg"} {
+	for format, want := range map[string]string{"table": "Δplacebo", "markdown": "| layer |", "json": `"schema": 3`, "csv": "context,text,position", "html": "<svg"} {
 		contains("report --format "+format, ccmed(t, nil, "probe", "report", at("store"), "--format", format), want)
 	}
 	contains("report", readFile(t, at("page.html"), func() { ccmed(t, nil, "report", at("store"), "--out", at("page.html")) }), "the probes allow: not testable on this model")
