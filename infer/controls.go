@@ -116,6 +116,7 @@ var families = func() *regexp.Regexp {
 		`</?tool_(?:call|calls|response)>`,
 		`\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|ARGS|CALL_ID)\]`, // Mistral
 		`\[(?:BOS|EOS|SEP|CLS|PAD|UNK|MASK|gMASK|sMASK)\]`,
+		`<TURN_END>`, `\[/?SPEAK\]`, // of models tuned by ccmed (package sft)
 	}
 	for _, m := range reasoningMarks {
 		patterns = append(patterns, regexp.QuoteMeta(m.open), regexp.QuoteMeta(m.close))

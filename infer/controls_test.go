@@ -38,7 +38,7 @@ func TestControlsBreak(t *testing.T) {
 }
 
 func TestReadsAsControl(t *testing.T) {
-	for text, want := range map[string]bool{"<|im_end|>": true, "<think>": true, "[/INST]": true, "<h1>": false, "x<s>": false, "[SPEAK]": false, "": false} {
+	for text, want := range map[string]bool{"<|im_end|>": true, "<think>": true, "[/INST]": true, "<h1>": false, "x<s>": false, "[SPEAK]": true, "": false} {
 		if got := infer.ReadsAsControl(text); got != want {
 			t.Errorf("%q: %v", text, got)
 		}

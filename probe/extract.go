@@ -83,18 +83,22 @@ func Pairs(contexts, texts []string) ([]Pair, error) {
 
 func placebo(i int) string { return fmt.Sprintf("%s-%d", TextPlacebo, i+1) }
 
+// Tokens returns the tokens of a prompt and of what was said after it as one
+// text, see llamacpp.Engine.
+type Tokens func(ctx context.Context, p infer.Prompt, said string) ([]int32, error)
+
 // Extraction is a task that reads hidden states into files of a run directory.
 type Extraction struct {
-	Reader       StateReader
-	Render       func(context.Context, infer.Prompt) (string, error)
-	PromptTokens func(rendered string) ([]int32, error) // with the beginning-of-sequence token where the model wants one
-	EndOfTurn    int32
-	Prompts      *prompt.Set
-	Pairs        []Pair
-	DType        activation.DType
-	Model        infer.Model
-	MaxTokens    int // of a line that is generated; 0 means 160
-	Seed         int64
+	Reader    StateReader
+	Render    func(context.Context, infer.Prompt) (string, error)
+	Tokens    Tokens
+	EndOfTurn int32
+	Prompts   *prompt.Set
+	Pairs     []Pair
+	DType     activation.DType
+	Model     infer.Model
+	MaxTokens int // of a line that is generated; 0 means 160
+	Seed      int64
 	// Given are lines made elsewhere, by item and text ("own-D", "own-ND"); with
 	// any, none is generated.
 	Given map[string]map[string]string
@@ -329,12 +333,12 @@ func (x *Extraction) states(ctx context.Context, _ infer.Backend, u run.Unit[dia
 		out.States = append(out.States, activation.Place{Cell: c, Row: row, Tokens: tokens, Token: at})
 	}
 	bases := map[string][]int32{}
-	rendered := map[string]string{}
+	prompts := map[string]infer.Prompt{}
 	for _, p := range x.Pairs {
 		base, seen := bases[p.Context]
 		if !seen {
 			var err error
-			if rendered[p.Context], base, err = x.base(ctx, d, p.Context); err != nil {
+			if prompts[p.Context], base, err = x.base(ctx, d, p.Context); err != nil {
 				return run.Sample{}, err
 			}
 			bases[p.Context] = base
@@ -351,7 +355,7 @@ func (x *Extraction) states(ctx context.Context, _ infer.Backend, u run.Unit[dia
 		}
 		out.Texts[p.Text] = text
 		// Prompt and text are tokenised as one: the model never saw a seam.
-		tokens, err := x.PromptTokens(rendered[p.Context] + text)
+		tokens, err := x.Tokens(ctx, prompts[p.Context], text)
 		if err != nil {
 			return run.Sample{}, fmt.Errorf("tokenise the %s text after %s: %w", p.Text, p.Context, err)
 		}
@@ -371,23 +375,18 @@ func (x *Extraction) states(ctx context.Context, _ infer.Backend, u run.Unit[dia
 	return run.Sample{Data: data}, err
 }
 
-// base renders and tokenises a context's prompt, and holds it against what the
-// server counted.
-func (x *Extraction) base(ctx context.Context, d dialogue.Dialogue, contextName string) (string, []int32, error) {
+// base tokenises a context's prompt, and holds it against what the server counted.
+func (x *Extraction) base(ctx context.Context, d dialogue.Dialogue, contextName string) (infer.Prompt, []int32, error) {
 	p, err := x.Prompt(d, contextName)
 	if err != nil {
-		return "", nil, err
+		return p, nil, err
 	}
-	rendered, err := x.Render(ctx, p)
+	tokens, err := x.Tokens(ctx, p, "")
 	if err != nil {
-		return "", nil, fmt.Errorf("render the prompt %s: %w", contextName, err)
-	}
-	tokens, err := x.PromptTokens(rendered)
-	if err != nil {
-		return "", nil, fmt.Errorf("tokenise the prompt %s: %w", contextName, err)
+		return p, nil, fmt.Errorf("tokenise the prompt %s: %w", contextName, err)
 	}
 	if n, ok := x.Expected[d.Key()][contextName]; ok && n != len(tokens) {
-		return "", nil, fmt.Errorf("the prompt %s of item %s has %d tokens here and had %d on the server: these are not the states of the served model", contextName, d.Key(), len(tokens), n)
+		return p, nil, fmt.Errorf("the prompt %s of item %s has %d tokens here and had %d on the server: these are not the states of the served model", contextName, d.Key(), len(tokens), n)
 	}
-	return rendered, tokens, nil
+	return p, tokens, nil
 }

@@ -60,7 +60,7 @@ func extraction(t *testing.T, r *reader, pairs []probe.Pair) *probe.Extraction {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &probe.Extraction{Reader: r, PromptTokens: tokens, EndOfTurn: endOfTurn, Prompts: set, Pairs: pairs, DType: activation.F32,
+	x := &probe.Extraction{Reader: r, EndOfTurn: endOfTurn, Prompts: set, Pairs: pairs, DType: activation.F32,
 		Model: infer.Model{Name: "bytes", Digest: "sha256:00"},
 		Render: func(_ context.Context, p infer.Prompt) (string, error) {
 			var b strings.Builder
@@ -69,6 +69,22 @@ func extraction(t *testing.T, r *reader, pairs []probe.Pair) *probe.Extraction {
 			}
 			return b.String() + "<assistant>", nil
 		}}
+	x.Tokens = tokensOf(x.Render, tokens)
+	return x
+}
+
+// tokensOf is probe.Tokens by a rendering and a tokeniser.
+func tokensOf(render func(context.Context, infer.Prompt) (string, error), tokenise func(string) ([]int32, error)) probe.Tokens {
+	return func(ctx context.Context, p infer.Prompt, said string) ([]int32, error) {
+		if p.Raw != "" {
+			return tokenise(p.Raw + said)
+		}
+		rendered, err := render(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		return tokenise(rendered + said)
+	}
 }
 
 // extract runs an extraction over the first n sample dialogues, whose mediator

@@ -36,14 +36,15 @@ const TurnEnd = "turn_end"
 // of all later ones, which nobody scripted. One evaluation a dialogue gives all
 // of them, since a state depends on nothing that comes after it.
 type TurnExtraction struct {
-	Reader       StateReader
-	Render       func(context.Context, infer.Prompt) (string, error)
-	PromptTokens func(rendered string) ([]int32, error) // with the beginning-of-sequence token where the model wants one
-	Prompts      *prompt.Set
-	Edits        []string // of the conflict turn: EditMask, EditStrip, EditSwap
-	DType        activation.DType
-	Model        infer.Model
-	Seed         int64 // of the phrases that EditSwap takes
+	Reader   StateReader
+	Render   func(context.Context, infer.Prompt) (string, error)
+	Tokens   Tokens
+	Controls *infer.Controls // of the model, which Render may break
+	Prompts  *prompt.Set
+	Edits    []string // of the conflict turn: EditMask, EditStrip, EditSwap
+	DType    activation.DType
+	Model    infer.Model
+	Seed     int64 // of the phrases that EditSwap takes
 
 	order  []dialogue.Dialogue
 	rows   map[string]int // of each dialogue, in the cells of edits
@@ -212,11 +213,15 @@ func (x *TurnExtraction) transcript(ctx context.Context, turns []dialogue.Turn, 
 		return "", nil, fmt.Errorf("render the prompt: %w", err)
 	}
 	// A template may trim what it is given, so the last line break is not looked for.
-	before, _, ok := strings.Cut(rendered, strings.TrimSuffix(dialogue.Transcript(turns), "\n"))
+	text := strings.TrimSuffix(dialogue.Transcript(turns), "\n")
+	before, _, ok := strings.Cut(rendered, text)
+	if !ok {
+		before, _, ok = strings.Cut(rendered, x.Controls.Break(text))
+	}
 	if !ok {
 		return "", nil, errors.New("the rendered prompt does not hold the transcript as it is: the ends of turns have no place; use a template mediate that shows {{.Transcript}}")
 	}
-	tokens, err = x.PromptTokens(before + dialogue.Transcript(turns[:last]))
+	tokens, err = x.Tokens(ctx, infer.Prompt{Raw: before}, dialogue.Transcript(turns[:last]))
 	if err != nil {
 		return "", nil, fmt.Errorf("tokenise the transcript: %w", err)
 	}
@@ -224,8 +229,8 @@ func (x *TurnExtraction) transcript(ctx context.Context, turns []dialogue.Turn, 
 }
 
 // end returns the index of the token that ends the given number of turns.
-func (x *TurnExtraction) end(before string, turns []dialogue.Turn, tokens []int32) (int, error) {
-	part, err := x.PromptTokens(before + dialogue.Transcript(turns))
+func (x *TurnExtraction) end(ctx context.Context, before string, turns []dialogue.Turn, tokens []int32) (int, error) {
+	part, err := x.Tokens(ctx, infer.Prompt{Raw: before}, dialogue.Transcript(turns))
 	if err != nil {
 		return 0, fmt.Errorf("tokenise the transcript up to turn %d: %w", len(turns), err)
 	}
@@ -259,7 +264,7 @@ func (x *TurnExtraction) states(ctx context.Context, _ infer.Backend, u run.Unit
 	}
 	seqs = append(seqs, infer.Sequence{Tokens: tokens})
 	for i, t := range own {
-		at, err := x.end(before, turns[:t.T], tokens)
+		at, err := x.end(ctx, before, turns[:t.T], tokens)
 		if err != nil {
 			return run.Sample{}, err
 		}
@@ -274,7 +279,7 @@ func (x *TurnExtraction) states(ctx context.Context, _ infer.Backend, u run.Unit
 				out.Missing[e] = "no turn before the conflict"
 				continue
 			}
-			at, err := x.end(before, turns[:d.ConflictTurn-1], tokens)
+			at, err := x.end(ctx, before, turns[:d.ConflictTurn-1], tokens)
 			if err != nil {
 				return run.Sample{}, err
 			}

@@ -40,7 +40,7 @@ func TestRealTurnStates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &probe.TurnExtraction{Reader: e, Render: e.Render, PromptTokens: e.PromptTokens, Prompts: set, Edits: []string{probe.EditMask, probe.EditStrip}, DType: activation.F16, Model: model, Seed: 1}
+	x := &probe.TurnExtraction{Reader: e, Render: e.Render, Tokens: e.Tokens, Controls: e.Controls(), Prompts: set, Edits: []string{probe.EditMask, probe.EditStrip}, DType: activation.F16, Model: model, Seed: 1}
 	d := dialogue.Sample()[0]
 	dir, err := extractTurns(t, x, filepath.Join(t.TempDir(), "run"), "", []dialogue.Dialogue{d})
 	if err != nil {

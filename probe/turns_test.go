@@ -25,7 +25,7 @@ import (
 func turnExtraction(t *testing.T, r probe.StateReader, edits ...string) *probe.TurnExtraction {
 	t.Helper()
 	x := extraction(t, &reader{}, nil)
-	return &probe.TurnExtraction{Reader: r, Render: x.Render, PromptTokens: tokens, Prompts: x.Prompts, Edits: edits, DType: activation.F32, Model: x.Model, Seed: 1}
+	return &probe.TurnExtraction{Reader: r, Render: x.Render, Tokens: x.Tokens, Prompts: x.Prompts, Edits: edits, DType: activation.F32, Model: x.Model, Seed: 1}
 }
 
 func extractTurns(t *testing.T, x *probe.TurnExtraction, path, shard string, ds []dialogue.Dialogue) (*run.Dir, error) {
@@ -215,7 +215,7 @@ func TestTurnExtractionRefuses(t *testing.T) {
 	}
 	// A vocabulary in which the end of a turn is inside a token.
 	x = turnExtraction(t, &reader{})
-	x.PromptTokens = func(s string) ([]int32, error) { return tokens(strings.ReplaceAll(s, "\nT", "\x01")) }
+	x.Tokens = tokensOf(x.Render, func(s string) ([]int32, error) { return tokens(strings.ReplaceAll(s, "\nT", "\x01")) })
 	if _, err := extractTurns(t, x, filepath.Join(t.TempDir(), "other"), "", ds); err == nil || !strings.Contains(err.Error(), "spans the end of turn") {
 		t.Errorf("a token across turns: error %v", err)
 	}

@@ -143,6 +143,12 @@ def prefix(tokenizer: PreTrainedTokenizerFast) -> list[int]:
 # Sequences
 
 
+def as_text(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
+    """The tokens of a text in which markers are meant and the text of any other special token is just text."""
+    ids: list[int] = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    return ids
+
+
 @dataclass(frozen=True)
 class Example:
     """A training sequence. turn_ends and speak are positions in ids; labels has one item for each turn end."""
@@ -165,7 +171,7 @@ def encode(
     text, labels = record.get("text"), record.get("labels")
     if not isinstance(text, str) or not isinstance(labels, list):
         raise DualHeadError("data", f"record {name} has no text or no labels: export the data again")
-    body: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    body: list[int] = as_text(tokenizer, text)
     ids = prefix(tokenizer) + body + [int(tokenizer.eos_token_id)]
     where = {m: [i for i, t in enumerate(ids) if t == markers[m]] for m in MARKERS}
     if len(where[TURN_END]) != len(labels) or [int(x) for x in labels] != [0] * (len(labels) - 1) + [1]:

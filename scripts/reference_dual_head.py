@@ -30,6 +30,7 @@ from dual_head import (
     TURN_END,
     DualHead,
     DualHeadError,
+    as_text,
     load_model,
     load_tokenizer,
     marker_ids,
@@ -70,7 +71,7 @@ def describe(
     network: DualHead, tokenizer: PreTrainedTokenizerFast, record: dict[str, Any], count: int
 ) -> dict[str, Any]:
     name, markers = record.get("id", "?"), marker_ids(tokenizer)
-    ids = beginning(tokenizer) + tokenizer(record["dialogue"], add_special_tokens=False)["input_ids"]
+    ids = beginning(tokenizer) + as_text(tokenizer, record["dialogue"])
     ends = [i for i, t in enumerate(ids) if t == markers[TURN_END]]
     at = record["at"]
     if not 1 <= at <= len(ends):

@@ -17,10 +17,11 @@ import (
 // Reader tokenises for a tuned model and reads its hidden states; a
 // *llamacpp.Engine is one.
 type Reader interface {
-	// Tokenize adds no beginning-of-sequence token and recognises special ones;
-	// PromptTokens adds one where the model wants it.
+	// Tokenize adds no beginning-of-sequence token and recognises control tokens;
+	// LiteralTokens adds one where the model wants it, and takes the text of a
+	// control token for text. Both recognise markers.
 	Tokenize(text string) ([]int32, error)
-	PromptTokens(text string) ([]int32, error)
+	LiteralTokens(text string) ([]int32, error)
 	// States calls row with each wanted token's state, see llamacpp.Engine.
 	States(ctx context.Context, seqs []infer.Sequence, layers []string, row func(seq, pos, layer int, x []float32) error) error
 }
@@ -102,7 +103,7 @@ func (p *Prediction) Task(ds []dialogue.Dialogue) (run.Task[dialogue.Dialogue], 
 	q := p.withDefaults()
 	t := run.Task[dialogue.Dialogue]{Name: "timing"}
 	for _, d := range ds {
-		if err := markerFree(d, ""); err != nil {
+		if err := markerFree(q.read(d), ""); err != nil {
 			return run.Task[dialogue.Dialogue]{}, err
 		}
 		t.Units = append(t.Units, run.Unit[dialogue.Dialogue]{Item: d.Key(), Condition: string(timing.DualHead), Group: d.Key(), Value: d})
@@ -129,13 +130,13 @@ func (p *Prediction) read(d dialogue.Dialogue) dialogue.Dialogue {
 
 // Prompt is what an utterance after the turn is decoded from.
 func (p *Prediction) Prompt(d dialogue.Dialogue, turn int) infer.Prompt {
-	return infer.Prompt{Raw: p.Text(d, turn) + Speak}
+	return infer.Prompt{Raw: p.Text(d, turn) + Speak, Literal: true}
 }
 
 // Curve returns the head's P(speak), from 0 to 1, after each turn that a sequence
 // closes: one evaluation of the sequence gives all of them.
 func (p *Prediction) Curve(ctx context.Context, text string) ([]float64, error) {
-	tokens, err := p.Reader.PromptTokens(text)
+	tokens, err := p.Reader.LiteralTokens(text)
 	if err != nil {
 		return nil, fmt.Errorf("tokenise a dialogue: %w", err)
 	}

@@ -48,7 +48,7 @@ func (c *counting) Tokenize(text string) ([]int32, error) {
 	return out, nil
 }
 
-func (c *counting) PromptTokens(text string) ([]int32, error) {
+func (c *counting) LiteralTokens(text string) ([]int32, error) {
 	ts, err := c.Tokenize(text)
 	if c.bos {
 		ts = append([]int32{bytesEnd + 3}, ts...)
@@ -316,7 +316,7 @@ func TestPredictionOfRealModel(t *testing.T) {
 	for turn := d.LastTurn(); turn >= 1; turn -= 3 {
 		// The text alone, in a context of its own, ends with the marker.
 		text := Sequence(d, turn)
-		tokens, err := e.PromptTokens(text)
+		tokens, err := e.LiteralTokens(text)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -128,7 +128,7 @@ func (p *Package) proveMarkers(m MarkerTokens) Proof {
 func proveTokens(r Reader, refs []Reference) (Proof, error) {
 	n := 0
 	for _, ref := range refs {
-		ts, err := r.PromptTokens(ref.Dialogue)
+		ts, err := r.LiteralTokens(ref.Dialogue)
 		if err != nil {
 			return Proof{}, fmt.Errorf("tokenise dialogue %s: %w", ref.ID, err)
 		}
@@ -189,7 +189,7 @@ func (p *Package) ProveWords(ctx context.Context, who string, b infer.Backend, p
 		if err != nil {
 			return nil, err
 		}
-		r, err := b.Chat(ctx, infer.Prompt{Raw: ref.prompt()}, infer.Params{MaxTokens: len(ref.Greedy) + more, TopP: 1, NumCtx: room, Stop: []string{EndSpeak}})
+		r, err := b.Chat(ctx, infer.Prompt{Raw: ref.prompt(), Literal: true}, infer.Params{MaxTokens: len(ref.Greedy) + more, TopP: 1, NumCtx: room, Stop: []string{EndSpeak}})
 		if err != nil {
 			return nil, fmt.Errorf("%s: decode after dialogue %s: %w", who, ref.ID, err)
 		}

@@ -162,7 +162,7 @@ func TestProve(t *testing.T) {
 			e.Say = func(infer.Prompt, infer.Params) infer.Reply { return infer.Reply{Text: "a", Stop: "stop"} }
 			p := &Package{Dir: dir, Card: Card{Quantization: "F16", Markers: map[string]int32{TurnEnd: bytesEnd, Speak: bytesEnd + 1, EndSpeak: bytesEnd + 2}}}
 			ref := Reference{Held: held[0], Greedy: []int32{'a', bytesEnd + 2}, Gap: []float64{1, 1}}
-			if ref.Tokens, err = e.PromptTokens(ref.Dialogue); err != nil {
+			if ref.Tokens, err = e.LiteralTokens(ref.Dialogue); err != nil {
 				t.Fatal(err)
 			}
 			for turn := range d.LastTurn() {

@@ -202,7 +202,7 @@ func (f *fleet) Workers(ctx context.Context, role string) ([]infer.Backend, erro
 	}
 	out := make([]infer.Backend, len(f.open))
 	for i, b := range f.open {
-		out[i] = &borrowed{Backend: b, numCtx: f.numCtx[role]}
+		out[i] = &borrowed{Backend: b, bare: f.bare[i%len(f.bare)], numCtx: f.numCtx[role]}
 	}
 	return out, nil
 }
@@ -318,10 +318,19 @@ func (f *fleet) openEmbedded(ctx context.Context, s spec) (infer.Backend, error)
 			return nil, fmt.Errorf("the weights of %s are not readable on this machine; give a GGUF file, or --backend ollama", s.model)
 		}
 		o.ModelPath, o.Name, o.Digest, o.TemplateHash = m.Path, s.model, m.Digest, m.TemplateHash
+		if err := f.makeRoom(ctx); err != nil {
+			return nil, err
+		}
+		// The prompt is the server's to the letter, with control tokens broken as
+		// it gets them itself.
 		o.Render = func(ctx context.Context, ms []infer.Message) (string, error) {
 			return server.Render(ctx, infer.Prompt{Messages: ms})
 		}
-		if err := f.makeRoom(ctx); err != nil {
+		v, err := f.vocab(ctx, m.Path)
+		if err != nil {
+			return nil, err
+		}
+		if server, err = ollama.New(f.app.ollamaHosts(f.flags)[0], s.model, ollama.Options{Controls: v.Controls()}); err != nil {
 			return nil, err
 		}
 	}
@@ -376,7 +385,7 @@ func (f *fleet) openOllama(ctx context.Context, host, model string) (infer.Backe
 	if v == nil {
 		return b, nil
 	}
-	return ollama.New(host, model, ollama.Options{Tokenize: func(_ context.Context, s string) ([]int32, error) { return v.Tokenize(s) }})
+	return ollama.New(host, model, ollama.Options{Controls: v.Controls(), Tokenize: func(_ context.Context, s string) ([]int32, error) { return v.Tokenize(s) }})
 }
 
 func (f *fleet) vocab(ctx context.Context, path string) (*llamacpp.Vocab, error) {
@@ -449,6 +458,15 @@ func (f *fleet) shareContext() {
 // countTokens counts a prompt, exactly where the backend can, else from its
 // bytes: 2.5 bytes a token is below what tokenizers of today reach on prose.
 func countTokens(ctx context.Context, b infer.Backend, p infer.Prompt) (n int, exact bool, err error) {
+	if w, ok := b.(*borrowed); ok {
+		if e, ok := w.bare.(*llamacpp.Engine); ok { // which alone knows what is text in the rendered prompt
+			ts, err := e.Tokens(ctx, p, "")
+			if err != nil {
+				return 0, false, fmt.Errorf("count a prompt's tokens: %w", err)
+			}
+			return len(ts), true, nil
+		}
+	}
 	rendered, err := b.Render(ctx, p)
 	if errors.Is(err, infer.ErrUnsupported) {
 		return promptBytes(p)*2/5 + 64, false, nil
@@ -477,6 +495,7 @@ func promptBytes(p infer.Prompt) int {
 // request has the frozen context length.
 type borrowed struct {
 	infer.Backend
+	bare   infer.Backend // the same, before wrapping
 	numCtx int
 }
 

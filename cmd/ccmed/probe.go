@@ -167,9 +167,9 @@ func (a *app) extract(ctx context.Context, x *extractFlags) error {
 		return fmt.Errorf("the backend of %s reads no hidden states", id.Name)
 	}
 	ex := &probe.Extraction{Reader: engine, Render: func(ctx context.Context, p infer.Prompt) (string, error) { return engine.Render(ctx, p) },
-		PromptTokens: engine.PromptTokens, EndOfTurn: engine.EndOfTurn(), Prompts: set, Pairs: pairs, DType: dtype, Model: id, MaxTokens: x.maxTokens, Seed: x.run.seed}
+		Tokens: engine.Tokens, EndOfTurn: engine.EndOfTurn(), Prompts: set, Pairs: pairs, DType: dtype, Model: id, MaxTokens: x.maxTokens, Seed: x.run.seed}
 	if x.turns {
-		return a.extractTurns(ctx, f, ex, ds, x)
+		return a.extractTurns(ctx, f, engine, ex, ds, x)
 	}
 	if ex.EndOfTurn < 0 {
 		return fmt.Errorf("the vocabulary of %s has no end-of-turn token: utterance_end has no place", id.Name)
@@ -351,7 +351,7 @@ func (a *app) checkServed(ctx context.Context, f *fleet, ex *probe.Extraction, d
 		if err != nil {
 			return err
 		}
-		ts, err := ex.PromptTokens(rendered)
+		ts, err := ex.Tokens(ctx, p, "")
 		if err != nil {
 			return err
 		}

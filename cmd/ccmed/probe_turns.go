@@ -8,13 +8,14 @@ import (
 	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/infer/llamacpp"
 	"github.com/ccmed/ccmed/probe"
 )
 
 // extractTurns stores the states at the ends of the conflict agent's own turns.
 // all carries what both kinds of extraction share.
-func (a *app) extractTurns(ctx context.Context, f *fleet, all *probe.Extraction, ds []dialogue.Dialogue, x *extractFlags) error {
-	ex := &probe.TurnExtraction{Reader: all.Reader, Render: all.Render, PromptTokens: all.PromptTokens, Prompts: all.Prompts, Edits: x.edits,
+func (a *app) extractTurns(ctx context.Context, f *fleet, engine *llamacpp.Engine, all *probe.Extraction, ds []dialogue.Dialogue, x *extractFlags) error {
+	ex := &probe.TurnExtraction{Reader: all.Reader, Render: all.Render, Tokens: all.Tokens, Controls: engine.Controls(), Prompts: all.Prompts, Edits: x.edits,
 		DType: all.DType, Model: all.Model, Seed: all.Seed}
 	if err := ex.Use(ds); err != nil {
 		return err

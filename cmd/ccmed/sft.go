@@ -162,7 +162,7 @@ func (a *app) openTokenizer(ctx context.Context, x *exportFlags, o *sft.ExportOp
 	}
 	o.Model = name
 	o.Tokens = func(s string) (int, error) {
-		ts, err := v.Tokenize(s)
+		ts, err := v.LiteralTokens(s)
 		return len(ts) - len(head), err
 	}
 	if f, err := gguf.Open(path); err == nil {

@@ -232,7 +232,7 @@ func (p *predictFlags) fit(ctx context.Context, f *fleet, pr *sft.Prediction, m 
 	var prompts []infer.Prompt
 	for _, d := range ds {
 		prompt := pr.Prompt(d, d.LastTurn())
-		ts, err := pr.Reader.PromptTokens(prompt.Raw)
+		ts, err := pr.Reader.LiteralTokens(prompt.Raw)
 		if err != nil {
 			return fmt.Errorf("tokenise dialogue %s: %w", d.Key(), err)
 		}

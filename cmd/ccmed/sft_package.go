@@ -237,7 +237,7 @@ func (p *packageFlags) prove(ctx context.Context, a *app, pkg *sft.Package, host
 
 // proveServed proves what Ollama serves.
 func (p *packageFlags) proveServed(ctx context.Context, pkg *sft.Package, host string, engine *llamacpp.Engine, refs []sft.Reference) ([]sft.Proof, error) {
-	tuned, err := ollama.New(host, p.name, ollama.Options{Tokenize: func(_ context.Context, s string) ([]int32, error) { return engine.PromptTokens(s) }})
+	tuned, err := ollama.New(host, p.name, ollama.Options{Controls: engine.LiteralControls(), Tokenize: func(_ context.Context, s string) ([]int32, error) { return engine.PromptTokens(s) }})
 	if err != nil {
 		return nil, err
 	}

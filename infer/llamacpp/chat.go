@@ -27,7 +27,7 @@ func (e *Engine) Chat(ctx context.Context, p infer.Prompt, o infer.Params) (infe
 	if o.Temperature < 0 || math.IsNaN(o.Temperature) || o.TopP < 0 || o.TopP > 1 || math.IsNaN(o.TopP) {
 		return infer.Reply{}, fmt.Errorf("llamacpp: temperature %v and top_p %v, want ≥ 0 and 0 to 1", o.Temperature, o.TopP)
 	}
-	rendered, err := e.Render(ctx, p)
+	parts, err := e.parts(ctx, p)
 	if err != nil {
 		return infer.Reply{}, err
 	}
@@ -36,7 +36,7 @@ func (e *Engine) Chat(ctx context.Context, p infer.Prompt, o infer.Params) (infe
 	if err := e.ready(o); err != nil {
 		return infer.Reply{}, err
 	}
-	prompt, err := e.fitting(rendered)
+	prompt, err := e.fitting(parts)
 	if err != nil {
 		return infer.Reply{}, err
 	}
@@ -45,7 +45,7 @@ func (e *Engine) Chat(ctx context.Context, p infer.Prompt, o infer.Params) (infe
 	if err != nil {
 		return infer.Reply{}, err
 	}
-	reply := infer.Reply{Rendered: rendered, Usage: infer.Usage{
+	reply := infer.Reply{Rendered: joined(parts), Usage: infer.Usage{
 		Prompt: len(prompt), Unique: len(prompt), Evaluated: len(prompt) - keep, Cached: keep}}
 	if err := e.pushFinite(ctx, prompt[keep:]); err != nil {
 		return infer.Reply{}, err

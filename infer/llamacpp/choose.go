@@ -35,10 +35,10 @@ func (e *Engine) Choose(ctx context.Context, ps []infer.Prompt, as []infer.Answe
 	if err := infer.CheckAnswers(as); err != nil {
 		return nil, err
 	}
-	rendered := make([]string, len(ps))
+	parts := make([][]part, len(ps))
 	for i, p := range ps {
 		var err error
-		if rendered[i], err = e.Render(ctx, p); err != nil {
+		if parts[i], err = e.parts(ctx, p); err != nil {
 			return nil, fmt.Errorf("prompt %d of %d: %w", i+1, len(ps), err)
 		}
 	}
@@ -53,7 +53,7 @@ func (e *Engine) Choose(ctx context.Context, ps []infer.Prompt, as []infer.Answe
 	}
 	seqs := make([][]llama.Token, len(ps))
 	for i := range ps {
-		if seqs[i], err = e.fitting(rendered[i]); err != nil {
+		if seqs[i], err = e.fitting(parts[i]); err != nil {
 			return nil, fmt.Errorf("prompt %d of %d: %w", i+1, len(ps), err)
 		}
 	}
@@ -67,7 +67,7 @@ func (e *Engine) Choose(ctx context.Context, ps []infer.Prompt, as []infer.Answe
 				return nil, err
 			}
 		}
-		choices[i].Rendered = rendered[i]
+		choices[i].Rendered = joined(parts[i])
 		choices[i].Usage.Cached = max(0, choices[i].Usage.Prompt-choices[i].Usage.Evaluated)
 	}
 	return choices, nil

@@ -42,7 +42,8 @@ type Options struct {
 	Threads   int    // 0 means one for each core that computes well
 	Digest    string // of the file, where it is known already; saves hashing it
 	// Render renders chat messages, for example through the server that has the
-	// same model. nil means the file's own Jinja template.
+	// same model; it must break what reads like a control token in them (see
+	// infer.Controls). nil means the file's own Jinja template.
 	Render       func(ctx context.Context, messages []infer.Message) (string, error)
 	TemplateHash string // identifies what Render does; the Jinja template's hash when empty
 }
@@ -143,8 +144,9 @@ func (e *Engine) start() error {
 		Parameters:   parameters(llama.ModelNParams(e.model)),
 		ContextTrain: train, TemplateHash: e.opts.TemplateHash, Server: "llama.cpp " + Release,
 	}
+	source := llama.ModelChatTemplate(e.model, "")
+	e.controls = newControls(e.vocabulary, source)
 	if e.opts.Render == nil {
-		source := llama.ModelChatTemplate(e.model, "")
 		t, err := newChatTemplate(source, e.text(e.bos), e.text(llama.VocabEOS(e.handle)))
 		if err != nil {
 			return err
@@ -407,24 +409,53 @@ func (e *Engine) Model(ctx context.Context) (infer.Model, error) {
 // Render returns the prompt as the model reads it, its lead-in included. A
 // beginning-of-sequence token that the template does not write is not shown.
 func (e *Engine) Render(ctx context.Context, p infer.Prompt) (string, error) {
+	parts, err := e.parts(ctx, p)
+	return joined(parts), err
+}
+
+// parts renders the prompt. Control tokens are those of the template and of the
+// lead-in: in a message they are text.
+func (e *Engine) parts(ctx context.Context, p infer.Prompt) ([]part, error) {
 	switch {
 	case p.Raw != "" && (len(p.Messages) > 0 || p.LeadIn != ""):
-		return "", errors.New("llamacpp: a raw prompt takes no messages and no lead-in")
+		return nil, errors.New("llamacpp: a raw prompt takes no messages and no lead-in")
 	case p.Raw != "":
-		return p.Raw, nil
+		return []part{{p.Raw, p.Literal}}, nil
 	case len(p.Messages) == 0:
-		return "", errors.New("llamacpp: the prompt is empty")
+		return nil, errors.New("llamacpp: the prompt is empty")
+	case e.opts.Render != nil:
+		s, err := e.opts.Render(ctx, p.Messages)
+		return []part{{text: s + p.LeadIn}}, err
 	}
-	render := e.opts.Render
-	if render == nil {
-		render = func(_ context.Context, ms []infer.Message) (string, error) { return e.template.render(ms) }
-	}
-	s, err := render(ctx, p.Messages)
+	hidden, texts := e.hide(p.Messages)
+	s, err := e.template.render(hidden)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return s + p.LeadIn, nil
+	parts, err := e.show(s, texts)
+	return meant(parts, p.LeadIn), err
 }
+
+// Tokens returns the token ids of a prompt as Chat and Choose evaluate it, with
+// one beginning-of-sequence token where the model wants one, and after it those
+// of what was said already. Prompt and said are tokenised as one text: the model
+// never saw a seam.
+func (e *Engine) Tokens(ctx context.Context, p infer.Prompt, said string) ([]int32, error) {
+	parts, err := e.parts(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return e.idsOf(e.said(parts, said))
+}
+
+// LiteralTokens is PromptTokens for a text in which control tokens are not meant,
+// see infer.Prompt.Literal.
+func (e *Engine) LiteralTokens(text string) ([]int32, error) { return e.idsOf([]part{{text, true}}) }
+
+// Controls are the vocabulary's control tokens, and LiteralControls those that
+// are not meant in a literal text.
+func (e *Engine) Controls() *infer.Controls        { return e.all }
+func (e *Engine) LiteralControls() *infer.Controls { return e.own }
 
 // Tokenize returns the token ids of a text, special tokens recognised. It adds
 // no beginning-of-sequence token.
@@ -434,19 +465,24 @@ func (e *Engine) Tokenize(text string) ([]int32, error) {
 	if e.model == 0 {
 		return nil, ErrClosed
 	}
-	ts, err := e.tokens(text)
+	ts, err := e.tokens(text, true)
 	return ids(ts), err
 }
 
-// PromptTokens returns the token ids of a rendered prompt as Chat and Choose
-// evaluate them: with one beginning-of-sequence token where the model wants one.
+// PromptTokens returns the token ids of a rendered prompt, control tokens
+// recognised throughout, with one beginning-of-sequence token where the model
+// wants one.
 func (e *Engine) PromptTokens(rendered string) ([]int32, error) {
+	return e.idsOf([]part{{text: rendered}})
+}
+
+func (e *Engine) idsOf(parts []part) ([]int32, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.model == 0 {
 		return nil, ErrClosed
 	}
-	ts, err := e.promptTokens(rendered)
+	ts, err := e.promptTokens(parts)
 	return ids(ts), err
 }
 
@@ -461,8 +497,8 @@ func (e *Engine) CountTokens(ctx context.Context, rendered string) (int, error) 
 
 // fitting returns the prompt's tokens, or an *infer.ContextError when they leave
 // no room for an answer.
-func (e *Engine) fitting(rendered string) ([]llama.Token, error) {
-	ts, err := e.promptTokens(rendered)
+func (e *Engine) fitting(parts []part) ([]llama.Token, error) {
+	ts, err := e.promptTokens(parts)
 	if err != nil {
 		return nil, err
 	}

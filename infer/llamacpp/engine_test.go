@@ -89,7 +89,7 @@ func TestTokenize(t *testing.T) {
 	bos := e.vocabulary
 	bos.addBOS = true
 	for text, want := range map[string]int{"": 1, "Hello": 2, "<|im_start|>Hello": 2} {
-		if ts, err := bos.promptTokens(text); err != nil || len(ts) != want || ts[0] != bos.bos {
+		if ts, err := bos.promptTokens([]part{{text: text}}); err != nil || len(ts) != want || ts[0] != bos.bos {
 			t.Errorf("%q with a beginning-of-sequence token: %v, %v; want %d tokens", text, ts, err, want)
 		}
 	}

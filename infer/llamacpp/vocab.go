@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -41,6 +42,7 @@ func OpenVocab(ctx context.Context, path, libDir string) (*Vocab, error) {
 	if err != nil {
 		return nil, err
 	}
+	v.controls = newControls(v, llama.ModelChatTemplate(model, ""))
 	return &Vocab{model: model, vocabulary: v}, nil
 }
 
@@ -53,7 +55,7 @@ func (v *Vocab) Tokenize(rendered string) ([]int32, error) {
 	if v.model == 0 {
 		return nil, ErrClosed
 	}
-	tokens, err := v.promptTokens(rendered)
+	tokens, err := v.promptTokens([]part{{text: rendered}})
 	return ids(tokens), err
 }
 
@@ -65,6 +67,21 @@ func (v *Vocab) CountTokens(ctx context.Context, rendered string) (int, error) {
 	tokens, err := v.Tokenize(rendered)
 	return len(tokens), err
 }
+
+// LiteralTokens is Tokenize for a text in which control tokens are not meant, see
+// infer.Prompt.Literal.
+func (v *Vocab) LiteralTokens(text string) ([]int32, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.model == 0 {
+		return nil, ErrClosed
+	}
+	tokens, err := v.promptTokens([]part{{text, true}})
+	return ids(tokens), err
+}
+
+// Controls are the vocabulary's control tokens.
+func (v *Vocab) Controls() *infer.Controls { return v.all }
 
 // Close frees the vocabulary.
 func (v *Vocab) Close() error {
@@ -112,10 +129,11 @@ type vocabulary struct {
 	size   int // tokens
 	bos    llama.Token
 	addBOS bool
+	controls
 }
 
-// tokens tokenises a text as it is, special tokens recognised.
-func (v vocabulary) tokens(text string) ([]llama.Token, error) {
+// tokens tokenises a text as it is, control tokens recognised where special is true.
+func (v vocabulary) tokens(text string, special bool) ([]llama.Token, error) {
 	// llama.cpp takes a NUL for the end and throws on bytes that are not UTF-8.
 	if i := strings.IndexByte(text, 0); i >= 0 {
 		return nil, fmt.Errorf("llamacpp: the text has a NUL character at byte %d", i)
@@ -123,17 +141,49 @@ func (v vocabulary) tokens(text string) ([]llama.Token, error) {
 	if !utf8.ValidString(text) {
 		return nil, errors.New("llamacpp: the text is not valid UTF-8")
 	}
-	return llama.Tokenize(v.handle, text, false, true), nil
+	return llama.Tokenize(v.handle, text, false, special), nil
 }
 
 // promptTokens tokenises a rendered prompt: exactly one beginning-of-sequence
 // token where the model wants one, whether or not the template wrote it.
-func (v vocabulary) promptTokens(rendered string) ([]llama.Token, error) {
-	ts, err := v.tokens(rendered)
-	if err == nil && v.addBOS && v.bos != llama.TokenNull && (len(ts) == 0 || ts[0] != v.bos) {
+func (v vocabulary) promptTokens(parts []part) ([]llama.Token, error) {
+	var ts []llama.Token
+	for _, p := range parts {
+		tokenise := v.literalTokens
+		if !p.literal {
+			tokenise = func(s string) ([]llama.Token, error) { return v.tokens(s, true) }
+		}
+		some, err := tokenise(p.text)
+		if err != nil {
+			return nil, err
+		}
+		ts = append(ts, some...)
+	}
+	if v.addBOS && v.bos != llama.TokenNull && (len(ts) == 0 || ts[0] != v.bos) {
 		ts = append([]llama.Token{v.bos}, ts...)
 	}
-	return ts, err
+	return ts, nil
+}
+
+// literalTokens tokenises a text without control tokens. SentencePiece
+// vocabularies may put one together out of its pieces ("</" and "s>"): such a
+// text is tokenised character by character.
+func (v vocabulary) literalTokens(text string) ([]llama.Token, error) {
+	ts, err := v.tokens(text, false)
+	if err != nil || !slices.ContainsFunc(ts, func(t llama.Token) bool { return llama.VocabIsControl(v.handle, t) }) {
+		return ts, err
+	}
+	var cut int
+	if at := v.all.Find(text); len(at) > 0 && at[0][0] > 0 {
+		cut = at[0][0]
+	} else if _, cut = utf8.DecodeRuneInString(text); cut == len(text) {
+		return ts, nil
+	}
+	if ts, err = v.literalTokens(text[:cut]); err != nil {
+		return nil, err
+	}
+	rest, err := v.literalTokens(text[cut:])
+	return append(ts, rest...), err
 }
 
 // piece returns the bytes of a token's text. Control tokens (<|im_end|>) have a
