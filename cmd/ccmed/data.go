@@ -15,6 +15,7 @@ import (
 	"github.com/ccmed/ccmed/bench/prompt"
 	"github.com/ccmed/ccmed/bench/published"
 	"github.com/ccmed/ccmed/bench/report"
+	"github.com/ccmed/ccmed/infer"
 )
 
 // dataFlags say which dialogues a command works on.
@@ -66,7 +67,29 @@ func (d *dataFlags) read(ctx context.Context, a *app, split string) ([]dialogue.
 	for _, p := range rep.Problems {
 		a.note("left out: %v", p)
 	}
+	a.noteControls(ds)
 	return ds, nil
+}
+
+// noteControls says which records hold what a model could take for its own
+// control tokens.
+func (a *app) noteControls(ds []dialogue.Dialogue) {
+	var families *infer.Controls
+	messages, first := 0, ""
+	for _, d := range ds {
+		for _, t := range d.Unmediated() {
+			if at := families.Find(t.Message); len(at) > 0 {
+				messages++
+				if first == "" {
+					first = fmt.Sprintf("record %s, turn %d: %s", d.Key(), t.T, t.Message[at[0][0]:at[0][1]])
+				}
+			}
+		}
+	}
+	if messages > 0 {
+		a.note("%d messages hold what reads like a control token of a language model (first %s); they are read as text: the engine tokenises them so, "+
+			"for a server a space breaks them", messages, first)
+	}
 }
 
 // noRecords adds to an error of a path that is not there what may stand in its place.

@@ -84,7 +84,9 @@ func (a *app) checkEngine(ctx context.Context, m *modelFlags, gpu bool) finding 
 	i, err := a.engineCheck(ctx, model)
 	var missing *infer.MissingError
 	switch {
-	case errors.As(err, &missing):
+	case errors.As(err, &missing) && missing.Err != nil:
+		return finding{"engine", faulty, fmt.Sprintf("%s: %v", missing.What, missing.Err), missing.Fix}
+	case missing != nil:
 		return finding{"engine", absent, "not installed", "ccmed engine install"}
 	case err != nil:
 		return finding{"engine", faulty, err.Error(), "ccmed engine install"}

@@ -274,8 +274,11 @@ func link(dir string) error {
 
 // Locate returns the folder of the shared libraries: YZMA_LIB where it is set,
 // else the installed variant, CUDA before Vulkan before CPU. It returns an
-// *infer.MissingError when there is none.
+// *infer.MissingError when there is none, or no libffi.
 func Locate() (dir string, err error) {
+	if err := needLibffi(); err != nil {
+		return "", err
+	}
 	if dir = os.Getenv("YZMA_LIB"); dir != "" {
 		if err := checkDir(dir); err != nil {
 			return "", &infer.MissingError{

@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/infer/llamacpp/internal/libffi"
 	"github.com/hybridgroup/yzma/pkg/llama"
 	"github.com/hybridgroup/yzma/pkg/loader"
 	"github.com/jupiterrider/ffi"
@@ -52,6 +53,9 @@ var library struct {
 // fails an assertion of its own later ends the process; SelfCheck in a child
 // process tells beforehand.
 func Load(dir string) (Info, error) {
+	if err := needLibffi(); err != nil {
+		return Info{}, err
+	}
 	library.Lock()
 	defer library.Unlock()
 	if library.tried && (dir == "" || dir == library.info.Dir) {
@@ -76,6 +80,18 @@ func Load(dir string) (Info, error) {
 	library.tried = true // from here on the process holds the libraries
 	library.info, library.err = loadFrom(dir, release)
 	return library.info, library.err
+}
+
+var libffiMissing = libffi.Missing()
+
+// needLibffi returns an *infer.MissingError where there is no libffi, with which
+// llama.cpp is called. Nothing else needs it.
+func needLibffi() error {
+	if libffiMissing == nil {
+		return nil
+	}
+	return &infer.MissingError{What: "libffi is missing, which the in-process engine calls llama.cpp with", Err: libffiMissing,
+		Fix: "install it (Debian and Ubuntu: apt install libffi8; Fedora: dnf install libffi)"}
 }
 
 func loadFrom(dir, release string) (Info, error) {
