@@ -107,7 +107,7 @@ func Alternatives(top []TokenLogprob) (kept []TokenLogprob, unscored string) {
 		listed[t] = !strings.ContainsRune(t.Token, utf8.RuneError)
 		kept = append(kept, t)
 		switch {
-		case math.IsNaN(t.Logprob):
+		case math.IsNaN(t.Logprob) && unscored == "":
 			unscored = fmt.Sprintf("the log-probability of %q is missing", t.Token)
 		case t.Logprob > rounding && unscored == "":
 			unscored = fmt.Sprintf("the log-probability of %q is %.4g, above 0", t.Token, t.Logprob)

@@ -32,7 +32,7 @@ func TestMerge(t *testing.T) {
 		{"a probability of 0 is dropped", []infer.TokenLogprob{{"1", lp(0.5)}, {"2", inf}}, []float64{0.5, 0, 0}, []float64{1, 0.5, 0.5}, ""},
 		{"a missing one leaves nothing to rely on", []infer.TokenLogprob{{"1", lp(0.5)}, {" 2", math.NaN()}},
 			[]float64{0, 0, 0}, []float64{1, 1, 1}, `the log-probability of " 2" is missing`},
-		{"all missing", []infer.TokenLogprob{{"1", math.NaN()}, {"2", math.NaN()}}, []float64{0, 0, 0}, []float64{1, 1, 1}, `the log-probability of "2" is missing`},
+		{"all missing", []infer.TokenLogprob{{"1", math.NaN()}, {"2", math.NaN()}}, []float64{0, 0, 0}, []float64{1, 1, 1}, `the log-probability of "1" is missing`},
 		{"infinitely probable", []infer.TokenLogprob{{"1", lp(0.5)}, {"3", math.Inf(1)}}, []float64{0, 0, 0}, []float64{1, 1, 1},
 			`the log-probability of "3" is +Inf, above 0`},
 		{"logits", []infer.TokenLogprob{{"1", 14.2}, {"2", 13.9}}, []float64{0, 0, 0}, []float64{1, 1, 1}, `the log-probability of "1" is 14.2, above 0`},

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -71,6 +72,9 @@ install the package libffi8.`,
 		},
 	}
 	m.register(cmd)
+	// Who asks what works wants to know it now.
+	m.patience = 15 * time.Second
+	cmd.Flags().Lookup("patience").DefValue = m.patience.String()
 	return cmd
 }
 

@@ -225,6 +225,9 @@ func (t fakeToken) logprobs() []obj {
 	for i, w := range t.words {
 		top[i] = obj{"token": w, "logprob": math.Log(t.p[i])}
 	}
+	for i := len(top); i < 20; i++ { // as many as are asked for
+		top = append(top, obj{"token": fmt.Sprintf("~%d", i), "logprob": -20.5})
+	}
 	return []obj{{"token": t.text, "logprob": -0.1, "top_logprobs": top}}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -41,6 +42,8 @@ type modelFlags struct {
 	threads        int
 	cacheFile      string
 	continueFinal  bool
+	patience       time.Duration
+	requestTimeout time.Duration
 }
 
 func (m *modelFlags) register(cmd *cobra.Command) {
@@ -53,6 +56,8 @@ func (m *modelFlags) register(cmd *cobra.Command) {
 	f.IntVar(&m.gpuLayers, "gpu-layers", -1, "layers on the GPU with --backend embedded; -1 all, 0 none")
 	f.IntVar(&m.threads, "threads", 0, "CPU threads with --backend embedded; 0 means all cores")
 	f.StringVar(&m.cacheFile, "cache", "", `response cache: a file, "off", or "force" to use it without a model digest too (default: in the user's cache folder)`)
+	f.DurationVar(&m.patience, "patience", infer.DefaultPatience, "how long a request that failed is made again; 0 not at all")
+	f.DurationVar(&m.requestTimeout, "request-timeout", infer.DefaultTimeout, "how long a server may be silent before a request has failed; it may have to load the model first")
 	f.BoolVar(&m.continueFinal, "continue-final", false, "with --backend openai: the server continues an unfinished assistant message (vLLM does)")
 }
 
@@ -121,6 +126,12 @@ func (a *app) newFleet(m *modelFlags, roles map[string]string) (*fleet, error) {
 	}
 	if m.numCtx < 0 {
 		return nil, usagef("--num-ctx %d; it must not be negative", m.numCtx)
+	}
+	if m.patience < 0 {
+		return nil, usagef("--patience %s; it must not be negative", m.patience)
+	}
+	if m.requestTimeout <= 0 {
+		return nil, usagef("--request-timeout %s; it must be above 0", m.requestTimeout)
 	}
 	for role, name := range roles {
 		if name == "" {
@@ -256,7 +267,8 @@ func (f *fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
 			return nil, usagef("--backend openai needs --host, the server's address up to /v1")
 		}
 		for _, h := range f.flags.hosts {
-			b, err := openai.New(h, s.model, f.app.getenv("OPENAI_API_KEY"), openai.Options{ContinueFinal: f.flags.continueFinal})
+			b, err := openai.New(h, s.model, f.app.getenv("OPENAI_API_KEY"), openai.Options{ContinueFinal: f.flags.continueFinal,
+				Parallel: f.flags.concurrency, Retry: f.policy()})
 			if err != nil {
 				return nil, err
 			}
@@ -278,7 +290,9 @@ func (f *fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
 		} else if m.Digest != identity.Digest || m.TemplateHash != identity.TemplateHash {
 			return nil, fmt.Errorf("the servers hold different versions of %s (%s and %s); pull the same one on all", s.model, short(identity.Digest), short(m.Digest))
 		}
-		b = infer.Retry(b, infer.RetryPolicy{Notify: func(notice string) { f.app.note("%s", notice) }})
+		if s.backend == "ollama" {
+			b = infer.Retry(b, f.policy())
+		}
 		if f.db != nil && (m.Digest != "" || f.flags.cacheFile == "force") {
 			if b, err = cache.Wrap(b, f.db, m, f.flags.cacheFile == "force"); err != nil {
 				return nil, err
@@ -299,6 +313,15 @@ func (f *fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
 		out = append(out, hosts...)
 	}
 	return out, nil
+}
+
+// policy is how long the requests of this command are waited for.
+func (f *fleet) policy() infer.RetryPolicy {
+	p := infer.RetryPolicy{Patience: f.flags.patience, Timeout: f.flags.requestTimeout, Notify: func(notice string) { f.app.note("%s", notice) }}
+	if p.Patience == 0 {
+		p.Patience = -1
+	}
+	return p
 }
 
 func (f *fleet) openEmbedded(ctx context.Context, s spec) (infer.Backend, error) {

@@ -3,9 +3,11 @@ package openai_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/infertest"
@@ -19,11 +21,15 @@ type obj = map[string]any
 var prompt = infer.Prompt{LeadIn: "Stage: ", Messages: []infer.Message{
 	{Role: infer.System, Content: "Answer with a digit."}, {Role: infer.User, Content: "2 + 2 ="}}}
 
-// token is one generated token with its alternatives: text, probability, ...
+// token is one generated token with its alternatives: text, probability, ... If
+// there are any they are filled up to the 20 that are asked for.
 func token(text string, alternatives ...any) obj {
 	top := []obj{}
 	for i := 0; i < len(alternatives); i += 2 {
 		top = append(top, obj{"token": alternatives[i], "logprob": math.Log(alternatives[i+1].(float64)), "bytes": []int{52}})
+	}
+	for i := len(top); i > 0 && i < 20; i++ {
+		top = append(top, obj{"token": fmt.Sprintf("w%d", i), "logprob": -20.5, "bytes": []int{119}})
 	}
 	return obj{"token": text, "logprob": -0.1, "top_logprobs": top}
 }
@@ -43,6 +49,9 @@ func failed(status int, message string) infertest.Response {
 func scripted(t *testing.T, o openai.Options, rs ...infertest.Response) (*infertest.Server, *openai.Backend) {
 	t.Helper()
 	s := infertest.NewServer(t).On(path, rs...)
+	if o.Retry.First == 0 {
+		o.Retry.Patience, o.Retry.First = -1, time.Microsecond
+	}
 	b, err := openai.New(s.URL+"/v1/", "m", "key", o)
 	if err != nil {
 		t.Fatal(err)
@@ -180,9 +189,9 @@ func TestErrors(t *testing.T) {
 			var e *infer.MissingError
 			return errors.As(err, &e)
 		}},
-		{"gone", infertest.Response{Hang: true}, func(err error) bool {
-			var e *infer.MissingError
-			return errors.As(err, &e) && infer.IsConnection(e.Err)
+		{"hangs up", infertest.Response{Hang: true}, func(err error) bool {
+			var e *infer.BrokenError
+			return errors.As(err, &e) && !strings.Contains(err.Error(), "no server answers")
 		}},
 		{"no choices", infertest.Response{Body: obj{}}, func(err error) bool { return err != nil && strings.Contains(err.Error(), "without choices") }},
 	} {

@@ -13,8 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
+	"github.com/ccmed/ccmed/bench/strictjson"
 	"github.com/ccmed/ccmed/infer"
 )
 
@@ -143,8 +143,6 @@ func check(body []byte) error {
 		return &infer.BrokenError{What: "the server's answer is empty"}
 	case text[0] == '<':
 		return &infer.BrokenError{What: "the server answered with " + page(text) + " and not with JSON; is the address that of its API?"}
-	case !utf8.Valid(text):
-		return &infer.BrokenError{What: "the server's answer is not UTF-8"}
 	}
 	for d := json.NewDecoder(bytes.NewReader(text)); ; {
 		var raw json.RawMessage
@@ -156,6 +154,12 @@ func check(body []byte) error {
 			return &infer.BrokenError{What: fmt.Sprintf("the server's answer breaks off after %d bytes", len(body)), Err: err}
 		case err != nil, raw[0] != '{':
 			return &infer.BrokenError{What: "the server's answer is no JSON object: " + clean(string(text[:min(len(text), 80)])), Err: err}
+		}
+		// What encoding/json takes in silence changes an answer: bytes that are
+		// no UTF-8 become others, of a key that stands twice the last one counts.
+		var unsound *strictjson.Error
+		if errors.As(strictjson.Check(raw), &unsound) {
+			return &infer.BrokenError{What: clean(strings.TrimSpace("the server's answer is not sound JSON: " + unsound.Field + " " + unsound.What)), Err: unsound}
 		}
 		if err := reported(raw); err != nil {
 			return err

@@ -1,0 +1,156 @@
+package openai
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/infer/internal/prefix"
+	"github.com/ccmed/ccmed/infer/internal/transport"
+)
+
+// completion is a server's answer to a chat request, as far as it is read.
+type completion struct {
+	Model   string `json:"model"`
+	Choices []struct {
+		Message *struct {
+			Content   string `json:"content"`
+			Reasoning string `json:"reasoning"` // of vLLM from 0.12 on
+			Thinking  string `json:"reasoning_content"`
+		} `json:"message"`
+		FinishReason string `json:"finish_reason"`
+		Logprobs     *struct {
+			Content []token `json:"content"`
+		} `json:"logprobs"`
+	} `json:"choices"`
+	Usage *struct {
+		PromptTokens     int `json:"prompt_tokens"`
+		CompletionTokens int `json:"completion_tokens"`
+		Details          struct {
+			CachedTokens int `json:"cached_tokens"`
+		} `json:"prompt_tokens_details"`
+	} `json:"usage"`
+}
+
+// token is one generated token with its alternatives.
+type token struct {
+	Token string               `json:"token"`
+	Top   []infer.TokenLogprob `json:"top_logprobs"`
+}
+
+// send makes a request, again while that can help, and decodes the answer; check
+// says what it lacks. It takes one of the backend's places for each attempt.
+func send[T any](ctx context.Context, b *Backend, method, path string, body any, check func(*T) error) (*T, error) {
+	var raw []byte
+	if body != nil {
+		var err error
+		if raw, err = json.Marshal(body); err != nil {
+			return nil, fmt.Errorf("writing a request: %w", err)
+		}
+	}
+	return transport.Do(ctx, b.client, func(ctx context.Context) (*T, error) {
+		out := new(T)
+		if err := b.once(ctx, method, path, raw, out); err != nil {
+			return nil, err
+		}
+		return out, check(out)
+	})
+}
+
+// once makes a request within a place and decodes the answer into out.
+func (b *Backend) once(ctx context.Context, method, path string, body []byte, out any) error {
+	select {
+	case b.places <- struct{}{}:
+		defer func() { <-b.places }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	r, err := http.NewRequestWithContext(ctx, method, b.base+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Accept", "application/json")
+	if len(body) > 0 {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if b.key != "" {
+		r.Header.Set("Authorization", "Bearer "+b.key)
+	}
+	resp, err := b.client.HTTP.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return json.NewDecoder(resp.Body).Decode(out)
+}
+
+func pieces(p infer.Prompt) int {
+	n := 0
+	for _, m := range p.Messages {
+		n += len(prefix.Pieces(m.Content))
+	}
+	return n
+}
+
+// checkCut notices a prompt of which the server read far fewer tokens than its
+// text has. Tokenizers make between 0.9 and 1.5 tokens of a piece.
+func checkCut(p infer.Prompt, tokens int) error {
+	if n := pieces(p); n > 100 && float64(tokens) < 0.6*float64(n) {
+		return fmt.Errorf("openai: the server read %d prompt tokens of a text of about %d: it cut the prompt; raise the server's context length",
+			tokens, n)
+	}
+	return nil
+}
+
+// have and need as vLLM writes them, and as others do.
+var (
+	haveTokens = regexp.MustCompile(`(?:context length is|context size \(|n_ctx["\s:=]+)\s*(\d+)`)
+	needTokens = regexp.MustCompile(`(?:requested|prompt contains|request \(|n_prompt_tokens["\s:=]+)\s*(?:at least )?(\d+)`)
+)
+
+// failure names a prompt that was too long, and wraps everything else.
+func (b *Backend) failure(p infer.Prompt, err error) error {
+	text := strings.ToLower(err.Error())
+	tooLong := strings.Contains(text, "context length") || strings.Contains(text, "context size") || strings.Contains(text, "context_length")
+	var status *infer.StatusError
+	if !tooLong || !errors.As(err, &status) || status.Code != http.StatusBadRequest && status.Code != http.StatusRequestEntityTooLarge {
+		return b.wrap("asking "+b.model, err)
+	}
+	e := &infer.ContextError{Have: number(haveTokens, text), Need: number(needTokens, text)}
+	if e.Need == 0 {
+		e.Need, e.About = max(pieces(p), e.Have)+1, true
+	}
+	return e
+}
+
+func number(re *regexp.Regexp, text string) int {
+	m := re.FindStringSubmatch(text)
+	if m == nil {
+		return 0
+	}
+	n, err := strconv.Atoi(m[1])
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func (b *Backend) wrap(doing string, err error) error {
+	var missing *infer.MissingError
+	var status *infer.StatusError
+	switch {
+	case errors.As(err, &missing):
+		return err
+	case errors.As(err, &status) && status.Code == http.StatusNotFound && strings.Contains(status.Message, b.model):
+		return &infer.MissingError{What: fmt.Sprintf("the server at %s has no model %q", infer.Redact(b.base), b.model),
+			Fix: "name one that it serves (GET " + infer.Redact(b.base) + "/models)", Err: status}
+	}
+	return fmt.Errorf("openai: %s: %w", doing, err)
+}
