@@ -43,7 +43,10 @@ func (e *SizeError) Error() string {
 	return fmt.Sprintf("%s has %d bytes, and at most %d are read of such a file; split it, or name another", e.Path, e.Size, e.Limit)
 }
 
-const nameRegular = "name a regular file"
+const (
+	nameRegular = "name a regular file"
+	folder      = "a folder"
+)
 
 // Open opens for reading a file that the user named: a regular file, or a link
 // to one.
@@ -109,7 +112,7 @@ func regular(path string, info fs.FileInfo) error {
 	case m.IsRegular():
 		return nil
 	case m.IsDir():
-		return &NodeError{path, "a folder", nameRegular}
+		return &NodeError{path, folder, nameRegular}
 	case m&fs.ModeSymlink != 0:
 		to, err := os.Readlink(path)
 		if err != nil {
