@@ -38,15 +38,14 @@ func MergeStores(ctx context.Context, out string, dirs []string) (err error) {
 			return fmt.Errorf("merge: %s and %s are not shards of one store: %w", shards[0].path, path, err)
 		}
 	}
-	if err := run.Merge(out, dirs...); err != nil {
-		return err
-	}
-	for i := range shards[0].cells {
-		if err := mergeCell(ctx, out, shards, i); err != nil {
-			return fmt.Errorf("merge: %w; remove %s and merge again", err, out)
+	return run.Merge(out, dirs, func(path string) error {
+		for i := range shards[0].cells {
+			if err := mergeCell(ctx, path, shards, i); err != nil {
+				return fmt.Errorf("merge: %w", err)
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // shard is an opened part of a store.

@@ -69,13 +69,8 @@ type score struct {
 	value                         float64
 }
 
-// question is a prompt of prompts.jsonl: as the model read it or, where the
-// backend does not tell, as it was sent.
-type question struct {
-	Hash     string        `json:"hash"`
-	Rendered string        `json:"rendered"`
-	Prompt   *infer.Prompt `json:"prompt"`
-}
+// question is a prompt of the run.
+type question run.Asked
 
 // Read collects the rows of a run.
 func Read(dir *run.Dir) (*Run, error) {

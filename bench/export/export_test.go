@@ -31,7 +31,7 @@ func sample(t *testing.T, step, item, condition string, repeat int, unscored str
 		t.Fatal(err)
 	}
 	return run.Sample{Key: run.Key{Step: step, Item: item, Condition: condition, Repeat: repeat}, Schema: run.SampleSchema, Unscored: unscored, Data: b,
-		Prompts: []string{strings.Repeat("0", 31) + "1"}, Usage: infer.Usage{Prompt: 100, Evaluated: 70, Cached: 30, Generated: 2}, Seconds: 0.5}
+		Prompts: []string{"d6c7ce48a02502e628729f054f1d5a58"}, Usage: infer.Usage{Prompt: 100, Evaluated: 70, Cached: 30, Generated: 2}, Seconds: 0.5}
 }
 
 // folder makes a finished run folder of these samples, all of which were asked
@@ -50,7 +50,7 @@ func folder(t *testing.T, id run.Identity, samples []run.Sample) *run.Dir {
 		}
 	}
 	write(t, filepath.Join(path, run.SamplesFile), lines.String())
-	write(t, filepath.Join(path, run.PromptsFile), `{"hash":"00000000000000000000000000000001","rendered":"<s>Step in? <&> 이제"}`+"\n"+`{"hash":"torn`)
+	write(t, filepath.Join(path, run.PromptsFile), `{"hash":"d6c7ce48a02502e628729f054f1d5a58","rendered":"<s>Step in? <&> 이제"}`+"\n"+`{"hash":"torn`)
 	if err := d.Close(run.StatusDone); err != nil {
 		t.Fatal(err)
 	}

@@ -1,51 +1,23 @@
 package export
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/ccmed/ccmed/bench/run"
 )
 
-// readPrompts reads prompts.jsonl by hash. A torn last line is left out; a run
-// without the file has no prompts.
+// readPrompts reads prompts.jsonl by hash.
 func readPrompts(dir *run.Dir) (map[string]question, error) {
 	out := map[string]question{}
-	file := filepath.Join(dir.Path(), run.PromptsFile)
-	f, err := os.Open(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return out, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the prompts: %w", err)
-	}
-	defer f.Close()
-	r := bufio.NewReader(f)
-	for n := 1; ; n++ {
-		line, err := r.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return out, nil
-		}
+	for p, err := range dir.Prompts() {
 		if err != nil {
-			return nil, fmt.Errorf("read the prompts: %w", err)
+			return nil, err
 		}
-		if len(bytes.TrimSpace(line)) == 0 {
-			continue
-		}
-		var q question
-		if err := json.Unmarshal(line, &q); err != nil {
-			return nil, fmt.Errorf("%s:%d is damaged: %w; delete that line", file, n, err)
-		}
-		out[q.Hash] = q
+		out[p.Hash] = question(p)
 	}
+	return out, nil
 }
 
 // input is the last prompt of a step; of a streamed decision it holds the whole

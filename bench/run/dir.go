@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"iter"
 	"os"
@@ -18,8 +17,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gofrs/flock"
-	"github.com/google/renameio/v2"
+	"github.com/ccmed/ccmed/bench/disk"
+	"github.com/ccmed/ccmed/bench/strictjson"
 )
 
 // Names of the files in a run directory.
@@ -37,25 +36,14 @@ const (
 // for reading.
 type Dir struct {
 	path string
-	lock *flock.Flock // nil when opened for reading, and after Close
-	log  *os.File
+	lock *lock // nil when opened for reading, and after Close
+	// before is the status that a resumed run had, "" for a new one.
+	before string
+	log    *logFile
+	wrap   func(name string, f file) file // lets a test fill the disk; nil but there
 
 	mu       sync.Mutex
 	manifest Manifest
-}
-
-// LockedError reports a run directory that another process writes to.
-type LockedError struct {
-	Path  string
-	Owner Owner // zero where it cannot be read
-}
-
-func (e *LockedError) Error() string {
-	if e.Owner.PID == 0 {
-		return e.Path + " is in use by another process; wait for it, or choose another folder with --out"
-	}
-	return fmt.Sprintf("%s is in use by process %d on %s since %s; wait for it, or choose another folder with --out",
-		e.Path, e.Owner.PID, e.Owner.Host, e.Owner.Since.Format(time.DateTime))
 }
 
 // NewerError reports a file whose form this version does not know.
@@ -71,13 +59,6 @@ func (e *NewerError) Error() string {
 		need = "use ccmed " + e.Version + ", which wrote it, or a newer one"
 	}
 	return fmt.Sprintf("%s has schema %d and this version reads up to %d; %s", e.File, e.Schema, e.Reads, need)
-}
-
-// Owner is the process that holds a run's lock.
-type Owner struct {
-	PID   int       `json:"pid"`
-	Host  string    `json:"host"`
-	Since time.Time `json:"since"`
 }
 
 // IdentityError reports a run that cannot be resumed because something that
@@ -215,6 +196,12 @@ func Resume(path string, id Identity, command []string) (d *Dir, warnings []stri
 			last.Status = StatusInterrupted // it was killed: nobody holds the lock
 		}
 	}
+	// Before anything is written: a resumed run records new checksums at its end.
+	d.manifest = m
+	if err := d.Check(); err != nil {
+		return fail(err)
+	}
+	d.before = m.Status
 	m.Sessions = append(m.Sessions, newSession(command, env))
 	m.Status = StatusStarted
 	// The identity was found equal to what is run now, whatever the manifest's form.
@@ -229,7 +216,9 @@ func Resume(path string, id Identity, command []string) (d *Dir, warnings []stri
 	return d, warnings, nil
 }
 
-// Open opens a run for reading, whether or not it is finished or in use.
+// Open opens a run for reading, whether or not it is finished or in use. An
+// identity that was edited is a *ChangedError. What is read of the files is checked
+// as it is read.
 func Open(path string) (*Dir, error) {
 	m, err := readManifest(path)
 	if err != nil {
@@ -253,9 +242,18 @@ func absolute(path string) string {
 	return path
 }
 
+// readManifest reads the manifest and checks the identity's hash.
 func readManifest(path string) (Manifest, error) {
+	m, err := readAnyManifest(path)
+	if err == nil {
+		err = m.CheckIdentity()
+	}
+	return m, err
+}
+
+func readAnyManifest(path string) (Manifest, error) {
 	file := filepath.Join(path, ManifestFile)
-	b, err := os.ReadFile(file)
+	b, err := disk.ReadEntry(file, disk.MaxText)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return Manifest{}, fmt.Errorf("%s is not a run: it has no %s (ccmed runs ls lists runs): %w", path, ManifestFile, fs.ErrNotExist)
 	}
@@ -263,8 +261,8 @@ func readManifest(path string) (Manifest, error) {
 		return Manifest{}, fmt.Errorf("read the manifest: %w", err)
 	}
 	var m Manifest
-	if err := json.Unmarshal(b, &m); err != nil {
-		return Manifest{}, damagedManifest(file, err)
+	if err := strictjson.Unmarshal(b, &m); err != nil {
+		return Manifest{}, damagedManifest(file, plain(err))
 	}
 	if m.Schema > Schema {
 		return Manifest{}, &NewerError{File: file, Schema: m.Schema, Reads: Schema, Version: m.Identity.Version}
@@ -298,75 +296,6 @@ func (d *Dir) writeJSON(name string, v any) error {
 	return d.WriteFile(name, b.Bytes())
 }
 
-// acquire takes the lock and writes down who has it.
-func (d *Dir) acquire() error {
-	file := filepath.Join(d.path, lockFile)
-	l := flock.New(file)
-	got, err := l.TryLock()
-	if err != nil {
-		return fmt.Errorf("lock the run folder %s: %w; choose one that can be written with --out", d.path, err)
-	}
-	if !got {
-		owner, _ := readOwner(file)
-		return &LockedError{d.path, owner}
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	b, err := json.Marshal(Owner{os.Getpid(), host, time.Now().UTC().Truncate(time.Second)})
-	if err == nil {
-		// In place: a renamed file would be another lock.
-		err = os.WriteFile(file, append(b, '\n'), 0o644)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("lock the run folder: %w", err), l.Unlock())
-	}
-	d.lock = l
-	return nil
-}
-
-// release gives the lock back. The file stays: removing it would let two
-// processes hold locks of two files with one name.
-func (d *Dir) release() error {
-	if d.lock == nil {
-		return nil
-	}
-	err := d.lock.Unlock()
-	d.lock = nil
-	if err != nil {
-		return fmt.Errorf("unlock the run folder: %w", err)
-	}
-	return nil
-}
-
-// Holder tells who holds the lock of a run directory now.
-func Holder(path string) (Owner, bool) {
-	file := filepath.Join(path, lockFile)
-	if _, err := os.Stat(file); err != nil {
-		return Owner{}, false
-	}
-	l := flock.New(file)
-	got, err := l.TryLock()
-	if err != nil {
-		return Owner{}, false
-	}
-	if got {
-		_ = l.Unlock() // read-only probe; closing the file frees it in any case
-		return Owner{}, false
-	}
-	owner, _ := readOwner(file)
-	return owner, true
-}
-
-func readOwner(file string) (o Owner, err error) {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return o, err
-	}
-	return o, json.Unmarshal(b, &o)
-}
-
 // Path returns the directory as it was given.
 func (d *Dir) Path() string { return d.path }
 
@@ -391,8 +320,11 @@ func (d *Dir) Seal(of func(command []string, dir string) string) error {
 
 // WriteFile writes a file of the run by atomic replace.
 func (d *Dir) WriteFile(name string, data []byte) error {
+	if err := d.owned(); err != nil {
+		return err
+	}
 	file := filepath.Join(d.path, name)
-	if err := renameio.WriteFile(file, data, 0o644, renameio.WithTempDir(d.path)); err != nil {
+	if err := disk.WriteFile(file, data, 0o644); err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
 	}
 	return nil
@@ -402,64 +334,62 @@ func (d *Dir) WriteFile(name string, data []byte) error {
 // error, since JSON has none.
 func (d *Dir) WriteMetrics(v any) error { return d.writeJSON(MetricsFile, v) }
 
-// Log returns the run's log.txt for appending; nothing is kept for a run that is
-// open for reading.
-func (d *Dir) Log() io.Writer {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.lock == nil {
-		return io.Discard
-	}
-	if d.log == nil {
-		f, err := os.OpenFile(filepath.Join(d.path, LogFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-		if err != nil {
-			return io.Discard // a run without its log is worth more than none
-		}
-		d.log = f
-	}
-	return d.log
-}
+// Close ends the session with a status, records what the files hold and gives the
+// lock back. A session that resumed a run and did not execute it leaves the run as
+// it was. Execute calls Close; a second call does nothing.
+func (d *Dir) Close(status string) error { return d.close(status, nil, nil) }
 
-func (d *Dir) logf(format string, a ...any) {
-	fmt.Fprintf(d.Log(), "%s %s\n", time.Now().UTC().Format("2006-01-02T15:04:05.000Z"), fmt.Sprintf(format, a...))
-}
-
-// Close ends the session with a status, records what samples.jsonl holds and
-// gives the lock back. Execute calls it; a second call does nothing.
-func (d *Dir) Close(status string) error { return d.close(status, nil) }
-
-func (d *Dir) close(status string, sum *Summary) error {
+// close takes the checksums of what was written.
+func (d *Dir) close(status string, sum *Summary, sums map[string]lineSum) (err error) {
 	if d.lock == nil {
 		return nil
 	}
 	d.logf("session ends: %s", status)
-	n, hash, err := d.countSamples()
-	if err == nil {
-		d.mu.Lock()
-		m := &d.manifest
-		m.Status, m.Samples, m.SamplesHash = status, n, hash
-		if k := len(m.Sessions); k > 0 {
-			s := &m.Sessions[k-1]
-			s.Status, s.End, s.Summary = status, time.Now().UTC().Truncate(time.Millisecond), sum
-		}
-		d.mu.Unlock()
-		err = d.writeManifest()
+	// A folder that is no longer this run's is left alone.
+	if err = d.owned(); err == nil {
+		err = d.end(status, sum, sums)
 	}
 	d.mu.Lock()
 	if d.log != nil {
-		err = errors.Join(err, d.log.Close())
+		err = errors.Join(err, d.log.close())
 		d.log = nil
 	}
 	d.mu.Unlock()
 	return errors.Join(err, d.release())
 }
 
+// end writes the end of the session into the manifest.
+func (d *Dir) end(status string, sum *Summary, sums map[string]lineSum) error {
+	kept := sums == nil && d.before != ""
+	if sums == nil && !kept {
+		var err error
+		if sums, err = d.sums(); err != nil {
+			return err
+		}
+	}
+	d.mu.Lock()
+	m := &d.manifest
+	m.Status = status
+	if kept {
+		m.Status = d.before
+	} else {
+		m.record(sums)
+	}
+	if k := len(m.Sessions); k > 0 {
+		s := &m.Sessions[k-1]
+		s.Status, s.End, s.Summary = status, time.Now().UTC().Truncate(time.Millisecond), sum
+	}
+	d.mu.Unlock()
+	return d.writeManifest()
+}
+
 // All iterates over the samples in the order of writing, without holding them
-// in memory. A torn last line is left out. The iteration ends after an error.
+// in memory. A torn last line is left out. The iteration ends after an error; one
+// that comes last is a *ChangedError about the samples before it.
 func (d *Dir) All() iter.Seq2[Sample, error] {
 	return func(yield func(Sample, error) bool) {
 		file := filepath.Join(d.path, SamplesFile)
-		for l, err := range readLines(file) {
+		for l, err := range d.lines(SamplesFile) {
 			if err != nil {
 				yield(Sample{}, err)
 				return
@@ -483,8 +413,8 @@ func (d *Dir) Samples() ([]Sample, error) {
 		}
 		out = append(out, s)
 		if first, twice := lines[s.Key]; twice {
-			return nil, fmt.Errorf("%s:%d: there is a sample of %s on line %d already; delete one of the two lines",
-				filepath.Join(d.path, SamplesFile), len(out), s.Key, first)
+			return nil, fmt.Errorf("%s:%d: there is a sample of %s on line %d already; %s",
+				filepath.Join(d.path, SamplesFile), len(out), s.Key, first, remake)
 		}
 		lines[s.Key] = len(out)
 	}
@@ -495,28 +425,50 @@ func (d *Dir) Samples() ([]Sample, error) {
 func (d *Dir) Failures() ([]Failure, error) {
 	file := filepath.Join(d.path, ErrorsFile)
 	var out []Failure
-	for l, err := range readLines(file) {
+	for l, err := range d.lines(ErrorsFile) {
 		if err != nil {
 			return nil, err
 		}
 		var f Failure
-		if err := json.Unmarshal(l.text, &f); err != nil {
-			return nil, damaged(file, l.number, err)
+		if err := decode(file, l, &f); err != nil {
+			return nil, err
 		}
 		out = append(out, f)
 	}
 	return out, nil
 }
 
+// Prompts iterates over the prompts in the order of asking. One that is not what its
+// hash names is an error; errors end the iteration, as in All.
+func (d *Dir) Prompts() iter.Seq2[Asked, error] {
+	return func(yield func(Asked, error) bool) {
+		file := filepath.Join(d.path, PromptsFile)
+		for l, err := range d.lines(PromptsFile) {
+			if err != nil {
+				yield(Asked{}, err)
+				return
+			}
+			p, err := decodeAsked(file, l)
+			if err == nil && !p.genuine() {
+				err = damaged(file, l.number, fmt.Errorf("the prompt is not the one that its hash %s names", p.Hash))
+			}
+			if !yield(p, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 // Count returns how many samples there are now, written ones of a running session
 // included.
 func (d *Dir) Count() (int, error) {
-	n, _, err := d.countSamples()
-	return n, err
+	s, err := d.sum(SamplesFile)
+	return s.lines, err
 }
 
-// SamplesHash returns the SHA-256 of samples.jsonl as "sha256:…".
+// SamplesHash returns the SHA-256 of samples.jsonl, up to its last newline, as
+// "sha256:…".
 func (d *Dir) SamplesHash() (string, error) {
-	_, hash, err := d.countSamples()
-	return hash, err
+	s, err := d.sum(SamplesFile)
+	return s.String(), err
 }

@@ -3,6 +3,7 @@ package run
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 )
 
 // encodeLine returns v as one line of JSON with its newline, readable text left
@@ -13,6 +14,9 @@ func encodeLine(v any) ([]byte, error) {
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
 		return nil, err
+	}
+	if b.Len() > maxLine {
+		return nil, fmt.Errorf("it has %d bytes, and a line may have %d", b.Len(), maxLine)
 	}
 	return b.Bytes(), nil
 }

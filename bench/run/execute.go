@@ -43,7 +43,14 @@ func Execute[I any](ctx context.Context, d *Dir, t Task[I], o Options) (sum Summ
 	defer func() {
 		sum = x.sum
 		sum.Seconds = time.Since(start).Seconds()
-		err = errors.Join(err, d.close(statusOf(err), &sum))
+		var sums map[string]lineSum
+		if x.store != nil {
+			sums = x.store.sums()
+		}
+		// That the folder is lost is told once.
+		if e := d.close(statusOf(err), &sum, sums); !isLost(e) || !isLost(err) {
+			err = errors.Join(err, e)
+		}
 	}()
 	if err := x.prepare(); err != nil {
 		return sum, err
@@ -129,7 +136,7 @@ func (x *execution[I]) prepare() error {
 	}
 	samples := filepath.Join(x.dir.path, SamplesFile)
 	x.index = make([]span, len(x.task.Units)*len(x.task.Steps))
-	x.store, err = openStore(x.dir.path, func(s Sample, at span) error {
+	st, err := x.dir.openStore(func(s Sample, at span) error {
 		step, ok := steps[s.Step]
 		k := s.Key
 		k.Step = ""
@@ -138,14 +145,18 @@ func (x *execution[I]) prepare() error {
 			return fmt.Errorf("%s holds a sample that this task does not make: %s; start a new run", samples, s.Key)
 		}
 		if x.at(int(unit), step).n > 0 {
-			return fmt.Errorf("%s holds two samples of %s; delete one of the lines", samples, s.Key)
+			return fmt.Errorf("%s holds two samples of %s; %s", samples, s.Key, remake)
 		}
 		*x.at(int(unit), step) = at
 		x.sum.Reused++
 		x.count(s)
 		return nil
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	x.store = st
+	return nil
 }
 
 func (x *execution[I]) count(s Sample) {
@@ -177,7 +188,7 @@ func (x *execution[I]) run(ctx context.Context) (err error) {
 		background.Wait()
 		x.closeBackends()
 		x.options.Progress.End()
-		if e := x.store.close(); e != nil {
+		if e := x.store.close(); !isLost(e) || !isLost(err) {
 			err = errors.Join(err, e)
 		}
 	}()
@@ -374,7 +385,7 @@ func (x *execution[I]) unit(ctx context.Context, step, unit int, b infer.Backend
 	sample, err := s.Do(ctx, asking, u, look)
 	sample.Key, sample.Schema, sample.Group = key, SampleSchema, u.Group
 	sample.Seconds = time.Since(start).Seconds()
-	var prompts []asked
+	var prompts []Asked
 	if rec != nil {
 		sample.Usage, sample.Prompts, prompts = rec.usage, rec.hashes(), rec.prompts
 	} else {

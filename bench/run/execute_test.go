@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -258,6 +257,21 @@ func (c *closing) Embed(context.Context, []string) ([][]float32, error) {
 }
 func (c *closing) Close() error { c.onClose(); return nil }
 
+// killed makes the manifest that of a run which was killed in its first session.
+func killed(t *testing.T, path string) {
+	t.Helper()
+	m, err := readManifest(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Status, m.Samples, m.SamplesHash, m.Files, m.Sessions = StatusStarted, 0, "", nil, m.Sessions[:1]
+	m.Sessions[0].Status, m.Sessions[0].Summary = StatusStarted, nil
+	d := &Dir{path: path, manifest: m}
+	if err := d.writeManifest(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A kill at any byte of the last line loses that sample only, and resuming makes
 // the run what it would have been.
 func TestResumeAfterTornLine(t *testing.T) {
@@ -277,6 +291,7 @@ func TestResumeAfterTornLine(t *testing.T) {
 			if err := os.WriteFile(file, text[:cut], 0o644); err != nil {
 				t.Fatal(err)
 			}
+			killed(t, path)
 			sum, err := Execute(t.Context(), resume(t, path), words(4), Options{Workers: (&echo{}).workers(1)})
 			if err != nil {
 				t.Fatalf("%s cut at byte %d of the last line: %v", name, cut-start, err)
@@ -379,8 +394,11 @@ func TestFailureBudget(t *testing.T) {
 		if _, err := Execute(t.Context(), resume(t, path), task, Options{Workers: (&echo{}).workers(1), MaxFailures: c.max}); errors.As(err, &fe) != c.stops {
 			t.Errorf("resumed: %v", err)
 		}
+		if d, err = Open(path); err != nil {
+			t.Fatal(err)
+		}
 		if fs, err = d.Failures(); err != nil || fs[len(fs)-1].Attempt != 2 {
-			t.Errorf("the second attempt is %+v, %v", fs[len(fs)-1], err)
+			t.Errorf("the second attempt is %+v, %v", fs, err)
 		}
 		if _, err := Execute(t.Context(), resume(t, path), words(8), Options{Workers: (&echo{}).workers(1)}); err != nil {
 			t.Errorf("mended and resumed: %v", err)
@@ -501,61 +519,6 @@ func TestInterrupt(t *testing.T) {
 				t.Errorf("%d samples after resuming, want 18", n)
 			}
 		})
-	}
-}
-
-// A full disk stops the run with the file's name, keeps what is whole, and lets
-// the run go on later.
-func TestDiskFull(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "run")
-	if _, err := os.Stat("/dev/full"); err != nil {
-		t.Skipf("no /dev/full here: %v", err)
-	}
-	d := create(t, path)
-	file := filepath.Join(path, SamplesFile)
-	if err := os.Symlink("/dev/full", file); err != nil {
-		t.Fatal(err)
-	}
-	_, err := Execute(t.Context(), d, words(3), Options{Workers: (&echo{}).workers(1), MaxFailures: 100})
-	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), SamplesFile) || !strings.Contains(err.Error(), "resume") {
-		t.Fatalf("error %v", err)
-	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Execute(t.Context(), resume(t, path), words(3), Options{Workers: (&echo{}).workers(1)}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// shortWriter writes only the start of a line and then says the disk is full.
-type shortWriter struct{ *os.File }
-
-func (s shortWriter) Write(b []byte) (int, error) {
-	n, err := s.File.Write(b[:len(b)/2])
-	return n, errors.Join(err, syscall.ENOSPC)
-}
-
-func TestHalfWrittenLineIsCut(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lines")
-	a, err := openAppender(path, func(line) error { return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.append([]byte("whole\n")); err != nil {
-		t.Fatal(err)
-	}
-	f := a.f.(*os.File)
-	a.f = shortWriter{f}
-	if _, err := a.append([]byte("half a line\n")); !errors.Is(err, syscall.ENOSPC) {
-		t.Fatalf("error %v", err)
-	}
-	a.f = f
-	if at, err := a.append([]byte("next\n")); err != nil || at != 6 {
-		t.Fatalf("appended at %d, %v", at, err)
-	}
-	if got, err := os.ReadFile(path); err != nil || string(got) != "whole\nnext\n" {
-		t.Errorf("file holds %q, %v", got, err)
 	}
 }
 

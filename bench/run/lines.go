@@ -2,18 +2,19 @@ package run
 
 import (
 	"bufio"
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"iter"
-	"os"
-	"path/filepath"
+	"slices"
+
+	"github.com/ccmed/ccmed/bench/disk"
+	"github.com/ccmed/ccmed/bench/strictjson"
 )
+
+// maxLine is the limit in bytes of a line, and so of what one line takes in memory.
+const maxLine = 64 << 20
 
 // line is one complete line of a file, without its newline. text is valid until
 // the next one is read.
@@ -27,7 +28,7 @@ type line struct {
 // newline was torn by a kill and is left out. A file that is not there has none.
 func readLines(file string) iter.Seq2[line, error] {
 	return func(yield func(line, error) bool) {
-		f, err := os.Open(file)
+		f, err := disk.OpenEntry(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			return
 		}
@@ -47,6 +48,10 @@ func readLines(file string) iter.Seq2[line, error] {
 		var long []byte
 		for {
 			part, err := r.ReadSlice('\n')
+			if len(long)+len(part) > maxLine {
+				yield(line{}, fmt.Errorf("%s:%d is longer than the %d bytes that a line may have; %s", file, l.number+1, maxLine, remake))
+				return
+			}
 			if errors.Is(err, bufio.ErrBufferFull) {
 				long = append(long, part...)
 				continue
@@ -74,45 +79,39 @@ func readLines(file string) iter.Seq2[line, error] {
 	}
 }
 
+func withNewline(text []byte) []byte { return append(slices.Clip(text), '\n') }
+
+// decode reads a line as JSON; what it cannot take is told with file and line.
+func decode(file string, l line, v any) error {
+	if err := strictjson.Unmarshal(l.text, v); err != nil {
+		return damaged(file, l.number, err)
+	}
+	return nil
+}
+
 func damaged(file string, number int, err error) error {
-	return fmt.Errorf("%s:%d is damaged: %w; delete that line, and the run does it again when resumed", file, number, err)
+	return fmt.Errorf("%s:%d is damaged: %w; %s", file, number, plain(err), remake)
+}
+
+// plain leaves out strictjson's remedy, which is for texts that people write.
+func plain(err error) error {
+	var e *strictjson.Error
+	switch {
+	case !errors.As(err, &e):
+		return err
+	case e.Field != "":
+		return fmt.Errorf("field %s: %s", e.Field, e.What)
+	}
+	return fmt.Errorf("byte %d: %s", e.Offset, e.What)
 }
 
 func decodeSample(file string, l line) (Sample, error) {
 	var s Sample
-	if err := json.Unmarshal(l.text, &s); err != nil {
-		return s, damaged(file, l.number, err)
+	if err := decode(file, l, &s); err != nil {
+		return s, err
 	}
 	if s.Schema > SampleSchema {
 		return s, &NewerError{File: fmt.Sprintf("%s:%d", file, l.number), Schema: s.Schema, Reads: SampleSchema}
 	}
 	return s, nil
-}
-
-// countSamples counts the lines of samples.jsonl and hashes the file.
-func (d *Dir) countSamples() (n int, hash string, err error) {
-	f, err := os.Open(filepath.Join(d.path, SamplesFile))
-	h := sha256.New()
-	if err == nil {
-		defer f.Close()
-		c := &newlines{}
-		st, err := f.Stat()
-		if err == nil { // only what is there now: the run may be growing
-			_, err = io.Copy(io.MultiWriter(h, c), io.LimitReader(f, st.Size()))
-		}
-		if err != nil {
-			return 0, "", fmt.Errorf("hash the samples: %w", err)
-		}
-		n = c.n
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return 0, "", fmt.Errorf("hash the samples: %w", err)
-	}
-	return n, "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
-}
-
-type newlines struct{ n int }
-
-func (c *newlines) Write(p []byte) (int, error) {
-	c.n += bytes.Count(p, []byte{'\n'})
-	return len(p), nil
 }

@@ -37,10 +37,13 @@ type Manifest struct {
 	// hand shows. Manifests of schema 1 have none.
 	IdentityHash string `json:"identity_sha256,omitempty"`
 	// Samples and SamplesHash describe samples.jsonl as the last session left it.
-	Samples     int       `json:"samples"`
-	SamplesHash string    `json:"samples_sha256,omitempty"`
-	Merged      []string  `json:"merged,omitempty"` // the shards that the run was merged from
-	Sessions    []Session `json:"sessions"`
+	Samples     int    `json:"samples"`
+	SamplesHash string `json:"samples_sha256,omitempty"`
+	// Files are the checksums of prompts.jsonl and errors.jsonl, by name. Older
+	// manifests have none.
+	Files    map[string]FileSum `json:"files,omitempty"`
+	Merged   []string           `json:"merged,omitempty"` // the shards that the run was merged from
+	Sessions []Session          `json:"sessions"`
 	// Migrations are the changes of form that the directory went through.
 	Migrations []Migration `json:"migrations,omitempty"`
 }
@@ -127,19 +130,6 @@ func (id Identity) canonical() (Identity, map[string]string, error) {
 		return id, nil, fmt.Errorf("encode the run's identity: %w", err)
 	}
 	return out, servers, nil
-}
-
-// CheckIdentity returns an error where the identity is not what its hash says: it was
-// changed since the run. Manifests of schema 1 have no hash to check.
-func (m Manifest) CheckIdentity() error {
-	hash, err := m.Identity.hash()
-	if err != nil {
-		return err
-	}
-	if m.IdentityHash != "" && hash != m.IdentityHash {
-		return fmt.Errorf("identity was changed since the run: identity_sha256 is stored as %s and comes to %s", m.IdentityHash, hash)
-	}
-	return nil
 }
 
 // hash identifies a canonical identity by its JSON without spaces.

@@ -1,21 +1,23 @@
 package run
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-
-	"github.com/ccmed/ccmed/infer"
 )
 
 // Merge joins the finished shards of one run into a new run directory. All
 // shards 1/n to n/n must be given, with identities that are equal apart from the
 // shard and keys that do not overlap. The last session of the merged run sums up
 // the shards' last sessions.
-func Merge(out string, dirs ...string) error {
+//
+// The directory appears when it is whole: a merge that was killed can be repeated.
+// add puts into it, before that, what a task keeps beside the samples; it may be
+// nil.
+func Merge(out string, dirs []string, add func(path string) error) error {
 	shards := make([]*Dir, len(dirs))
 	for i, p := range dirs {
 		d, err := Open(p)
@@ -27,18 +29,83 @@ func Merge(out string, dirs ...string) error {
 	if err := mergeable(shards); err != nil {
 		return err
 	}
+	if _, err := os.Lstat(out); err == nil {
+		if err := vacant(out); err != nil {
+			return err
+		}
+	}
+	part := unfinished(out)
+	if err := discard(part); err != nil {
+		return err
+	}
+	if err := mergeInto(part, shards, add); err != nil {
+		return errors.Join(err, discard(part))
+	}
+	if err := emptyOut(out); err != nil {
+		return errors.Join(err, discard(part))
+	}
+	if err := os.Rename(part, out); err != nil {
+		return errors.Join(fmt.Errorf("merge: name the merged run: %w", err), discard(part))
+	}
+	return nil
+}
+
+// emptyOut removes the folder when nothing lies in it but what a Create left there
+// that was killed.
+func emptyOut(out string) error {
+	entries, err := os.ReadDir(out)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = vacant(out)
+	}
+	for _, e := range entries {
+		if err == nil {
+			err = os.Remove(filepath.Join(out, e.Name()))
+		}
+	}
+	if err == nil {
+		err = os.Remove(out)
+	}
+	return err
+}
+
+// unfinished names the folder, beside the one to be made, in which a merge works.
+func unfinished(out string) string {
+	return filepath.Join(filepath.Dir(out), "."+filepath.Base(out)+".merging")
+}
+
+// discard removes a folder that a merge made, unless another one works in it.
+func discard(path string) error {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if owner, held := Holder(path); held {
+		return &LockedError{path, owner}
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return fmt.Errorf("merge: remove an unfinished merge: %w", err)
+	}
+	return nil
+}
+
+func mergeInto(path string, shards []*Dir, add func(path string) error) error {
 	id := shards[0].manifest.Identity
 	id.Shard = ""
-	d, err := Create(out, id, nil)
+	d, err := Create(path, id, nil)
 	if err != nil {
 		return err
 	}
 	status := StatusFailed
-	sum, err := d.take(shards)
+	sum, sums, err := d.take(shards)
+	if err == nil && add != nil {
+		err = add(path)
+	}
 	if err == nil {
 		status = StatusDone
 	}
-	return errors.Join(err, d.close(status, &sum))
+	return errors.Join(err, d.close(status, &sum, sums))
 }
 
 // mergeable reports why runs cannot be merged.
@@ -105,12 +172,15 @@ func mergeable(shards []*Dir) error {
 }
 
 // take copies the lines and the history of shards into d.
-func (d *Dir) take(shards []*Dir) (sum Summary, err error) {
-	s, err := openStore(d.path, func(Sample, span) error { return nil })
+func (d *Dir) take(shards []*Dir) (sum Summary, sums map[string]lineSum, err error) {
+	s, err := d.openStore(func(Sample, span) error { return nil })
 	if err != nil {
-		return sum, err
+		return sum, nil, err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() {
+		err = errors.Join(err, s.close())
+		sums = s.sums()
+	}()
 	var sessions []Session
 	for _, from := range shards {
 		d.manifest.Merged = append(d.manifest.Merged, absolute(from.path))
@@ -124,48 +194,25 @@ func (d *Dir) take(shards []*Dir) (sum Summary, err error) {
 			sum.Reused += x.Reused
 			sum.Seconds += x.Seconds
 		}
-		prompts := filepath.Join(from.path, PromptsFile)
-		for l, err := range readLines(prompts) {
+		for p, err := range from.Prompts() {
+			if err == nil {
+				err = s.ask(p)
+			}
 			if err != nil {
-				return sum, err
-			}
-			var p asked
-			if err := json.Unmarshal(l.text, &p); err != nil {
-				return sum, damaged(prompts, l.number, err)
-			}
-			key, err := p.key()
-			if err != nil {
-				return sum, damaged(prompts, l.number, err)
-			}
-			if _, ok := s.known[key]; ok {
-				continue
-			}
-			s.known[key] = struct{}{}
-			if _, err := s.prompts.append(withNewline(l.text)); err != nil {
-				return sum, err
+				return sum, nil, err
 			}
 		}
 		for name, to := range map[string]*appender{SamplesFile: s.samples, ErrorsFile: s.errors} {
-			for l, err := range readLines(filepath.Join(from.path, name)) {
-				if err != nil {
-					return sum, err
+			for l, err := range from.lines(name) {
+				if err == nil {
+					_, err = to.append(withNewline(l.text))
 				}
-				if _, err := to.append(withNewline(l.text)); err != nil {
-					return sum, err
+				if err != nil {
+					return sum, nil, err
 				}
 			}
 		}
 	}
 	d.manifest.Sessions = append(sessions, d.manifest.Sessions...)
-	return sum, nil
-}
-
-func withNewline(text []byte) []byte { return append(slices.Clip(text), '\n') }
-
-// genuine reports whether the hash is that of the content.
-func (p asked) genuine() bool {
-	if p.Prompt != nil {
-		return newAsked(*p.Prompt, "").Hash == p.Hash
-	}
-	return newAsked(infer.Prompt{}, p.Rendered).Hash == p.Hash
+	return sum, nil, nil
 }

@@ -1,9 +1,11 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,7 +54,7 @@ func TestShardsMergeToTheWhole(t *testing.T) {
 	if len(groups) != 10 {
 		t.Errorf("%d groups, want 10", len(groups))
 	}
-	if err := Merge(at("merged"), parts...); err != nil {
+	if err := Merge(at("merged"), parts, nil); err != nil {
 		t.Fatal(err)
 	}
 	if !maps.Equal(content(t, at("merged")), want) {
@@ -104,7 +106,7 @@ func TestShardsMergeToTheWhole(t *testing.T) {
 		{"an unfinished shard", []string{parts[0], at("unfinished")}, "runs resume"},
 	} {
 		out := at("out")
-		if err := Merge(out, c.dirs...); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := Merge(out, c.dirs, nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want one with %q", c.name, err, c.want)
 		}
 		if _, err := os.Stat(out); err == nil {
@@ -141,4 +143,82 @@ func FuzzShard(f *testing.F) {
 			t.Errorf("%q is in %d of %d shards", group, in, n)
 		}
 	})
+}
+
+const killedMerge = "CCMED_TEST_KILLED_MERGE"
+
+// A merge that is killed leaves nothing in its place, and is repeated by the same
+// call; one whose folder another process works in is refused.
+func TestKilledMergeIsRepeated(t *testing.T) {
+	if dir := os.Getenv(killedMerge); dir != "" {
+		_ = Merge(filepath.Join(dir, "merged"), []string{filepath.Join(dir, "a"), filepath.Join(dir, "b")}, func(string) error {
+			fmt.Println("merging")
+			select {} // until it is killed
+		})
+		return
+	}
+	dir := t.TempDir()
+	runShard(t, filepath.Join(dir, "a"), "1/2")
+	runShard(t, filepath.Join(dir, "b"), "2/2")
+	out, shards := filepath.Join(dir, "merged"), []string{filepath.Join(dir, "a"), filepath.Join(dir, "b")}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestKilledMergeIsRepeated$")
+	cmd.Env = append(os.Environ(), killedMerge+"="+dir)
+	said, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := said.Read(make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	var locked *LockedError
+	if err := Merge(out, shards, nil); !errors.As(err, &locked) {
+		t.Errorf("two merges into one folder at a time: %v", err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed: the error is the point
+	if _, err := os.Stat(out); err == nil {
+		t.Error("a killed merge left its folder")
+	}
+	if _, err := os.Stat(unfinished(out)); err != nil {
+		t.Errorf("the merge was not killed at work: %v", err)
+	}
+	try(t, os.Mkdir(out, 0o755)) // an empty folder is no hindrance
+	if err := Merge(out, shards, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := Verify(out, VerifyOptions{}); err != nil {
+		t.Error(err)
+	}
+	if n := len(content(t, out)); n != 60 {
+		t.Errorf("%d samples, want 60", n)
+	}
+	if _, err := os.Stat(unfinished(out)); err == nil {
+		t.Error("the unfinished merge was left")
+	}
+}
+
+// What cannot be added, and shards that were edited, leave nothing.
+func TestFailedMergeLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	a, b, out := filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "merged")
+	runShard(t, a, "1/2")
+	runShard(t, b, "2/2")
+	full := errors.New("no space left")
+	if err := Merge(out, []string{a, b}, func(string) error { return full }); !errors.Is(err, full) {
+		t.Errorf("error %v", err)
+	}
+	change(t, b, SamplesFile, replace(`"seconds":0`, `"seconds":1`))
+	var ce *ChangedError
+	if err := Merge(out, []string{a, b}, nil); !errors.As(err, &ce) {
+		t.Errorf("an edited shard was merged: %v", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 2 {
+		t.Errorf("%v is left, %v", entries, err)
+	}
 }

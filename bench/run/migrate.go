@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/ccmed/ccmed/bench/strictjson"
 )
 
 // Migration is a change of the manifest's form.
@@ -23,8 +24,8 @@ type Migration struct {
 // manifest.schema-N.json. The run must not be in use; a form that is too new is a
 // *NewerError.
 //
-// From 1 to 2 the identity gets its hash. It tells of changes from then on: what
-// was changed by hand before is not seen.
+// From 1 to 2 the identity, prompts.jsonl and errors.jsonl get their hashes. They tell
+// of changes from then on: what was changed by hand before is not seen.
 func Migrate(path, version string, now time.Time) (from int, err error) {
 	if _, err := readManifest(path); err != nil {
 		return 0, err
@@ -51,6 +52,15 @@ func Migrate(path, version string, now time.Time) (from int, err error) {
 	if m.IdentityHash, err = m.Identity.hash(); err != nil {
 		return 0, err
 	}
+	if m.Files == nil && m.Status != StatusStarted {
+		// As they are now, like the identity.
+		sums, err := d.sums()
+		if err != nil {
+			return 0, err
+		}
+		delete(sums, SamplesFile) // which had its hash before
+		m.record(sums)
+	}
 	m.Schema = Schema
 	m.Migrations = append(m.Migrations, Migration{from, Schema, now.UTC().Truncate(time.Second), version})
 	return from, d.writeManifest()
@@ -59,13 +69,13 @@ func Migrate(path, version string, now time.Time) (from int, err error) {
 // Keep copies a file of the run to where it stays in its old form, NAME.schema-N.json
 // for NAME.json. A copy that is there already must be the same.
 func (d *Dir) Keep(name string, schema int) error {
-	text, err := readFile(filepath.Join(d.path, name))
+	text, err := d.readEntry(name)
 	if err != nil {
 		return err
 	}
 	ext := filepath.Ext(name)
 	kept := fmt.Sprintf("%s.schema-%d%s", name[:len(name)-len(ext)], schema, ext)
-	switch there, err := os.ReadFile(filepath.Join(d.path, kept)); {
+	switch there, err := d.readEntry(kept); {
 	case errors.Is(err, fs.ErrNotExist):
 		return d.WriteFile(kept, text)
 	case err != nil:
@@ -91,23 +101,15 @@ type StoredMetrics struct {
 func (d *Dir) Metrics() (StoredMetrics, error) {
 	var m StoredMetrics
 	file := filepath.Join(d.path, MetricsFile)
-	text, err := readFile(file)
+	text, err := d.readEntry(MetricsFile)
 	if err != nil {
 		return m, err
 	}
-	if err := json.Unmarshal(text, &m); err != nil {
-		return m, fmt.Errorf("%s is damaged: %w; score the run again: ccmed score %s", file, err, d.path)
+	if err := strictjson.Unmarshal(text, &m); err != nil {
+		return m, fmt.Errorf("%s is damaged: %w; score the run again: ccmed score %s", file, plain(err), d.path)
 	}
 	if m.Schema > MetricsSchema {
 		return m, &NewerError{File: file, Schema: m.Schema, Reads: MetricsSchema}
 	}
 	return m, nil
-}
-
-func readFile(file string) ([]byte, error) {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("read a file of the run: %w", err)
-	}
-	return b, nil
 }

@@ -14,7 +14,7 @@ type recorder struct {
 	infer.Backend
 	mu      sync.Mutex
 	usage   infer.Usage
-	prompts []asked
+	prompts []Asked
 }
 
 func (r *recorder) note(p infer.Prompt, rendered string, u infer.Usage) {
@@ -22,7 +22,7 @@ func (r *recorder) note(p infer.Prompt, rendered string, u infer.Usage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.usage = r.usage.Add(u)
-	if !slices.ContainsFunc(r.prompts, func(b asked) bool { return a.Hash == b.Hash }) {
+	if !slices.ContainsFunc(r.prompts, func(b Asked) bool { return a.Hash == b.Hash }) {
 		r.prompts = append(r.prompts, a)
 	}
 }

@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
+	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/infer"
 )
 
@@ -36,14 +38,17 @@ type file interface {
 type appender struct {
 	path  string
 	f     file
-	size  int64
+	sum   lineSum // of what is in the file
 	dirty bool
+	// failed is why nothing more can be written: what a failed write left behind
+	// could not be cut.
+	failed error
 }
 
 // openAppender opens a file for appending at its last newline: a torn last line
 // is cut. Every complete line is shown to each.
 func openAppender(path string, each func(line) error) (*appender, error) {
-	a := &appender{path: path}
+	a := &appender{path: path, sum: newLineSum()}
 	for l, err := range readLines(path) {
 		if err != nil {
 			return nil, err
@@ -51,15 +56,15 @@ func openAppender(path string, each func(line) error) (*appender, error) {
 		if err := each(l); err != nil {
 			return nil, err
 		}
-		a.size = l.offset + int64(len(l.text)) + 1
+		a.sum.line(l.text)
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o644)
+	f, err := disk.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open for writing: %w", err)
 	}
 	st, err := f.Stat()
-	if err == nil && st.Size() > a.size {
-		err = f.Truncate(a.size)
+	if err == nil && st.Size() > a.sum.bytes {
+		err = f.Truncate(a.sum.bytes)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cut the torn last line: %w", err), f.Close())
@@ -71,16 +76,25 @@ func openAppender(path string, each func(line) error) (*appender, error) {
 // append writes lines with one write(2) and returns where they start. What a
 // failed write left behind is cut again.
 func (a *appender) append(b []byte) (int64, error) {
-	at := a.size
+	if a.failed != nil {
+		return 0, a.failed
+	}
+	at := a.sum.bytes
 	n, err := a.f.Write(b)
+	if err == nil && n < len(b) {
+		err = io.ErrShortWrite
+	}
 	if err != nil {
 		err = fmt.Errorf("write %s: %w; what was done is kept: make room there and resume the run", a.path, err)
 		if n > 0 {
-			err = errors.Join(err, a.f.Truncate(at))
+			if cut := a.f.Truncate(at); cut != nil {
+				err = errors.Join(err, cut)
+				a.failed = err
+			}
 		}
 		return 0, err
 	}
-	a.size += int64(n)
+	a.sum.add(b)
 	a.dirty = true
 	return at, nil
 }
@@ -99,46 +113,46 @@ type store struct {
 	errors   *appender
 	known    map[[16]byte]struct{} // prompts that are on disk
 	attempts map[Key]int           // of samples that have failed
+	owned    func() error          // says whether the folder is still the run's
 }
 
-// openStore opens a run's files and shows every sample to each.
-func openStore(dir string, each func(Sample, span) error) (s *store, err error) {
-	s = &store{known: map[[16]byte]struct{}{}, attempts: map[Key]int{}}
+// openStore opens the run's files and shows every sample to each.
+func (d *Dir) openStore(each func(Sample, span) error) (s *store, err error) {
+	s = &store{known: map[[16]byte]struct{}{}, attempts: map[Key]int{}, owned: d.owned}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	path := filepath.Join(dir, SamplesFile)
-	if s.samples, err = openAppender(path, func(l line) error {
+	open := func(to **appender, name string, each func(path string, l line) error) {
+		if err != nil {
+			return
+		}
+		path := filepath.Join(d.path, name)
+		if *to, err = openAppender(path, func(l line) error { return each(path, l) }); err == nil && d.wrap != nil {
+			(*to).f = d.wrap(name, (*to).f)
+		}
+	}
+	open(&s.samples, SamplesFile, func(path string, l line) error {
 		x, err := decodeSample(path, l)
 		if err != nil {
 			return err
 		}
 		return each(x, span{l.offset, int32(len(l.text))})
-	}); err != nil {
-		return s, err
-	}
-	promptsPath := filepath.Join(dir, PromptsFile)
-	if s.prompts, err = openAppender(promptsPath, func(l line) error {
-		var p asked
-		if err := json.Unmarshal(l.text, &p); err != nil {
-			return damaged(promptsPath, l.number, err)
+	})
+	open(&s.prompts, PromptsFile, func(path string, l line) error {
+		p, err := decodeAsked(path, l)
+		if err != nil {
+			return err
 		}
 		key, err := p.key()
-		if err != nil {
-			return damaged(promptsPath, l.number, err)
-		}
 		s.known[key] = struct{}{}
-		return nil
-	}); err != nil {
-		return s, err
-	}
-	errorsPath := filepath.Join(dir, ErrorsFile)
-	s.errors, err = openAppender(errorsPath, func(l line) error {
+		return err
+	})
+	open(&s.errors, ErrorsFile, func(path string, l line) error {
 		var f Failure
-		if err := json.Unmarshal(l.text, &f); err != nil {
-			return damaged(errorsPath, l.number, err)
+		if err := decode(path, l, &f); err != nil {
+			return err
 		}
 		s.attempts[f.Key]++
 		return nil
@@ -146,41 +160,58 @@ func openStore(dir string, each func(Sample, span) error) (s *store, err error) 
 	return s, err
 }
 
+// sums returns the checksums of what was written.
+func (s *store) sums() map[string]lineSum {
+	return map[string]lineSum{SamplesFile: s.samples.sum, PromptsFile: s.prompts.sum, ErrorsFile: s.errors.sum}
+}
+
 // put writes the prompts that are new, then the sample.
-func (s *store) put(x Sample, prompts []asked) (span, error) {
+func (s *store) put(x Sample, prompts []Asked) (span, error) {
 	text, err := encodeLine(x)
 	if err != nil {
 		return span{}, fmt.Errorf("encode the sample of %s: %w", x.Key, errUnencodable{err})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.owned(); err != nil {
+		return span{}, err
+	}
+	if err := s.ask(prompts...); err != nil {
+		return span{}, fmt.Errorf("keep the prompts of %s: %w", x.Key, err)
+	}
+	at, err := s.samples.append(text)
+	return span{at, int32(len(text) - 1)}, err
+}
+
+// ask writes the prompts that are new.
+func (s *store) ask(prompts ...Asked) error {
 	var fresh []byte
 	var keys [][16]byte
 	for _, p := range prompts {
 		key, err := p.key()
 		if err != nil {
-			return span{}, err
+			return err
 		}
 		if _, ok := s.known[key]; ok {
 			continue
 		}
 		b, err := encodeLine(p)
 		if err != nil {
-			return span{}, fmt.Errorf("encode a prompt of %s: %w", x.Key, err)
+			return errUnencodable{err}
 		}
 		s.known[key] = struct{}{}
 		keys, fresh = append(keys, key), append(fresh, b...)
 	}
-	if len(fresh) > 0 {
-		if _, err := s.prompts.append(fresh); err != nil {
-			for _, k := range keys {
-				delete(s.known, k)
-			}
-			return span{}, err
-		}
+	if len(fresh) == 0 {
+		return nil
 	}
-	at, err := s.samples.append(text)
-	return span{at, int32(len(text) - 1)}, err
+	if _, err := s.prompts.append(fresh); err != nil {
+		for _, k := range keys {
+			delete(s.known, k)
+		}
+		return err
+	}
+	return nil
 }
 
 // errUnencodable marks a sample that the step filled with what JSON cannot hold:
@@ -211,6 +242,9 @@ func (s *store) fail(k Key, cause error) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.owned(); err != nil {
+		return err
+	}
 	s.attempts[k]++
 	f.Attempt = s.attempts[k]
 	b, err := encodeLine(f)
@@ -224,6 +258,9 @@ func (s *store) fail(k Key, cause error) error {
 // sync makes everything written so far outlive a power cut. It does not hold up
 // writers while the disk works.
 func (s *store) sync() error {
+	if err := s.owned(); err != nil {
+		return err
+	}
 	var todo []*appender
 	s.mu.Lock()
 	for _, a := range []*appender{s.prompts, s.samples, s.errors} {
@@ -252,26 +289,44 @@ func (s *store) close() error {
 	return errors.Join(errs...)
 }
 
-// asked is a prompt as it was asked, one line of prompts.jsonl: as the model
+// Asked is a prompt as it was asked, one line of prompts.jsonl: as the model
 // read it, or, where the backend does not tell, as it was sent.
-type asked struct {
+type Asked struct {
 	Hash     string        `json:"hash"`
 	Rendered string        `json:"rendered,omitempty"`
 	Prompt   *infer.Prompt `json:"prompt,omitempty"`
 }
 
-func newAsked(p infer.Prompt, rendered string) asked {
+func newAsked(p infer.Prompt, rendered string) Asked {
 	if rendered == "" {
-		return asked{Hash: p.Hash(), Prompt: &p}
+		return Asked{Hash: p.Hash(), Prompt: &p}
 	}
 	sum := sha256.Sum256([]byte(rendered))
-	return asked{Hash: hex.EncodeToString(sum[:16]), Rendered: rendered}
+	return Asked{Hash: hex.EncodeToString(sum[:16]), Rendered: rendered}
 }
 
-func (p asked) key() (k [16]byte, err error) {
+func (p Asked) key() (k [16]byte, err error) {
 	b, err := hex.DecodeString(p.Hash)
 	if err != nil || len(b) != len(k) {
 		return k, fmt.Errorf("%q is not a prompt hash", p.Hash)
 	}
 	return [16]byte(b), nil
+}
+
+// genuine reports whether the hash is that of the content.
+func (p Asked) genuine() bool {
+	if p.Prompt != nil {
+		return newAsked(*p.Prompt, "").Hash == p.Hash
+	}
+	return newAsked(infer.Prompt{}, p.Rendered).Hash == p.Hash
+}
+
+func decodeAsked(file string, l line) (p Asked, err error) {
+	if err := decode(file, l, &p); err != nil {
+		return p, err
+	}
+	if _, err := p.key(); err != nil {
+		return p, damaged(file, l.number, err)
+	}
+	return p, nil
 }

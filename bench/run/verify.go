@@ -1,12 +1,13 @@
 package run
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/ccmed/ccmed/bench/strictjson"
 )
 
 // VerifyOptions add checks that need to know the task.
@@ -18,15 +19,15 @@ type VerifyOptions struct {
 
 // Verify recomputes what a finished run says about itself and returns what differs,
 // as an error that joins one sentence a fault: the identity's and the items' hash,
-// the number and hash of the samples, damaged lines, keys that occur twice, prompts
+// the number of the samples, the files' hashes, damaged lines, keys that occur twice, prompts
 // that are missing or not what their hash says, items of the list without a sample
 // and samples of items that are not in it.
 func Verify(path string, o VerifyOptions) error {
-	d, err := Open(path)
+	m, err := readAnyManifest(path)
 	if err != nil {
 		return err
 	}
-	m := d.manifest
+	d := &Dir{path: path, manifest: m}
 	if m.Status == StatusStarted {
 		if owner, held := Holder(path); held {
 			return &LockedError{path, owner}
@@ -34,7 +35,7 @@ func Verify(path string, o VerifyOptions) error {
 		return fmt.Errorf("%s was killed before its samples were recorded; go on with: ccmed runs resume %s", path, path)
 	}
 	v := &verification{Dir: d, VerifyOptions: o}
-	for _, check := range []func() error{v.identity, v.hashes, v.prompts, v.samples, v.failures} {
+	for _, check := range []func() error{v.identity, v.counts, v.prompts, v.samples, v.failures} {
 		if err := check(); err != nil {
 			return errors.Join(append(v.faults, err)...)
 		}
@@ -64,7 +65,7 @@ func (v *verification) fault(format string, a ...any) {
 func (v *verification) identity() error {
 	m := v.manifest
 	if v.Form != nil {
-		text, err := readFile(v.file(ManifestFile))
+		text, err := v.readEntry(ManifestFile)
 		if err != nil {
 			return err
 		}
@@ -80,7 +81,7 @@ func (v *verification) identity() error {
 		v.fault("%s: identity.items was changed since the run: items_hash is stored as %s and comes to %s", v.file(ManifestFile), orNone(m.Identity.ItemsHash), orNone(id.ItemsHash))
 	}
 	if err := m.CheckIdentity(); err != nil {
-		v.fault("%s: %w", v.file(ManifestFile), err)
+		v.faults = append(v.faults, err)
 	}
 	return nil
 }
@@ -92,35 +93,40 @@ func orNone(s string) string {
 	return s
 }
 
-func (v *verification) hashes() error {
-	n, hash, err := v.countSamples()
+func (v *verification) counts() error {
+	n, err := v.Count()
 	if err != nil {
 		return err
 	}
-	file := v.file(SamplesFile)
 	if n != v.manifest.Samples {
-		v.fault("%s holds %d samples and the manifest says %d", file, n, v.manifest.Samples)
+		v.fault("%s holds %d samples and the manifest says %d", v.file(SamplesFile), n, v.manifest.Samples)
 	}
 	if k := len(v.manifest.Sessions); k > 0 && v.manifest.Sessions[k-1].Summary != nil {
 		if sum := v.manifest.Sessions[k-1].Summary; sum.Scored+sum.Unscored != n {
 			v.fault("%s: sessions.%d.summary counts %d scored and %d unscored samples, and there are %d", v.file(ManifestFile), k-1, sum.Scored, sum.Unscored, n)
 		}
 	}
-	if hash != v.manifest.SamplesHash {
-		v.fault("%s was changed since the run: its hash is %s and the manifest says %s", file, hash, orNone(v.manifest.SamplesHash))
+	if v.manifest.SamplesHash == "" {
+		v.fault("%s has no samples_sha256; %s", v.file(ManifestFile), remake)
 	}
 	return nil
 }
 
-// lines calls f with every complete line of a file whose form is right.
-func (v *verification) lines(name string, f func(l line) error) error {
+// each calls f with every complete line of a file whose form is right, and notes
+// whether the file is what the run wrote.
+func (v *verification) each(name string, f func(file string, l line) error) error {
 	file := v.file(name)
-	for l, err := range readLines(file) {
-		if err != nil {
+	for l, err := range v.lines(name) {
+		var changed *ChangedError
+		switch {
+		case errors.As(err, &changed):
+			v.faults = append(v.faults, err)
+			continue
+		case err != nil:
 			return err
 		}
-		if !json.Valid(l.text) {
-			v.faults = append(v.faults, damaged(file, l.number, errors.New("it is not JSON")))
+		if err := strictjson.Check(l.text); err != nil {
+			v.faults = append(v.faults, damaged(file, l.number, err))
 			continue
 		}
 		if v.Form != nil {
@@ -129,8 +135,8 @@ func (v *verification) lines(name string, f func(l line) error) error {
 				continue
 			}
 		}
-		if err := f(l); err != nil {
-			v.faults = append(v.faults, damaged(file, l.number, err))
+		if err := f(file, l); err != nil {
+			v.faults = append(v.faults, err)
 		}
 	}
 	return nil
@@ -138,13 +144,13 @@ func (v *verification) lines(name string, f func(l line) error) error {
 
 func (v *verification) prompts() error {
 	v.known = map[string]bool{}
-	return v.lines(PromptsFile, func(l line) error {
-		var p asked
-		if err := json.Unmarshal(l.text, &p); err != nil {
+	return v.each(PromptsFile, func(file string, l line) error {
+		p, err := decodeAsked(file, l)
+		if err != nil {
 			return err
 		}
 		if !p.genuine() {
-			v.fault("%s:%d: the prompt is not the one that its hash %s names", v.file(PromptsFile), l.number, p.Hash)
+			v.fault("%s:%d: the prompt is not the one that its hash %s names", file, l.number, p.Hash)
 		}
 		v.known[p.Hash] = true
 		return nil
@@ -154,12 +160,10 @@ func (v *verification) prompts() error {
 func (v *verification) samples() error {
 	v.seen = map[string]bool{}
 	first := map[Key]int{}
-	file := v.file(SamplesFile)
-	return v.lines(SamplesFile, func(l line) error {
+	return v.each(SamplesFile, func(file string, l line) error {
 		s, err := decodeSample(file, l)
 		if err != nil {
-			v.faults = append(v.faults, err)
-			return nil
+			return err
 		}
 		if at, dup := first[s.Key]; dup {
 			v.fault("%s:%d: there is a sample of %s on line %d already", file, l.number, s.Key, at)
@@ -178,9 +182,9 @@ func (v *verification) samples() error {
 
 func (v *verification) failures() error {
 	v.tried = map[string]bool{}
-	return v.lines(ErrorsFile, func(l line) error {
+	return v.each(ErrorsFile, func(file string, l line) error {
 		var f Failure
-		if err := json.Unmarshal(l.text, &f); err != nil {
+		if err := decode(file, l, &f); err != nil {
 			return err
 		}
 		v.tried[f.Item] = true

@@ -12,9 +12,7 @@ import (
 func three(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "run")
-	id := identity()
-	id.Items = []string{"item-000", "item-001", "item-002"}
-	d, err := Create(path, id, []string{"words"})
+	d, err := Create(path, threeIdentity(), []string{"words"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,6 +20,12 @@ func three(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+func threeIdentity() Identity {
+	id := identity()
+	id.Items = []string{"item-000", "item-001", "item-002"}
+	return id
 }
 
 // change edits a file of a run.

@@ -29,6 +29,7 @@ type app struct {
 	soft       <-chan struct{} // closed by the first interrupt
 	interrupts *interrupts     // nil where none are listened to
 	args       []string        // as given, for the manifest and the resume command
+	unchecked  []string        // what was said about files without checksums
 
 	noSettings   bool // a settings file in the working folder is left alone
 	toldSettings bool // it was named already

@@ -76,7 +76,7 @@ format, for: benchstat -col run FILE`,
 				}
 				write = a.compareJSON
 			}
-			runs, err := openCompared(args, f.base)
+			runs, err := a.openCompared(args, f.base)
 			if err != nil {
 				return err
 			}
@@ -101,12 +101,12 @@ type comparedRun struct {
 func (r comparedRun) identity() run.Identity { return r.dir.Manifest().Identity }
 
 // openCompared opens finished runs of one task, the base first.
-func openCompared(paths []string, base string) ([]comparedRun, error) {
+func (a *app) openCompared(paths []string, base string) ([]comparedRun, error) {
 	var runs []comparedRun
 	var seen []os.FileInfo // a run that is there twice makes the family of tests larger
 	names := map[string]int{}
 	for _, p := range paths {
-		d, err := run.Open(p)
+		d, err := a.reading(p)
 		if err != nil {
 			return nil, err
 		}
@@ -372,7 +372,7 @@ func (a *app) compared(ctx context.Context, paths []string) ([]report.Section, e
 		if len(byTask[task]) < 2 {
 			continue
 		}
-		runs, err := openCompared(byTask[task], "")
+		runs, err := a.openCompared(byTask[task], "")
 		if err != nil {
 			return nil, err
 		}

@@ -70,7 +70,7 @@ func (a *app) export(path string, format export.Format, out string, force bool) 
 	case out == "-" && format == export.Parquet && isTerminal(a.stdout):
 		return usagef("--format parquet is binary; name a file with --out")
 	}
-	dir, err := run.Open(path)
+	dir, err := a.reading(path, run.PromptsFile)
 	if err != nil {
 		return err
 	}

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"os/exec"
@@ -15,6 +18,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/ccmed/ccmed/bench/run"
 )
 
 func TestMain(m *testing.M) {
@@ -39,12 +44,13 @@ func TestMain(m *testing.M) {
 //	edit FILE PATH JSON    sets a place in a JSON file; without JSON removes it
 //	json FILE PATH JSON    the place in a JSON file (or "stdout") has the value, numbers to 1e-9
 //	same FILE FILE PATH    the place has the same value in both files
+//	vouch RUN [killed]     makes the manifest's checksums those of the run's files, or leaves them out as a kill does
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:   filepath.Join("testdata", "script"),
 		Setup: setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": code, "interrupt": interrupt, "fake": fakeCmd, "edit": edit, "json": jsonCmd, "same": same,
+			"code": code, "interrupt": interrupt, "fake": fakeCmd, "edit": edit, "json": jsonCmd, "same": same, "vouch": vouch,
 		},
 		ContinueOnError:    true,
 		RequireUniqueNames: true,
@@ -62,6 +68,51 @@ func setup(e *testscript.Env) error {
 	e.Setenv("HOME", e.WorkDir)
 	e.Setenv("YZMA_LIB", "")
 	return nil
+}
+
+func vouch(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(vouchFor(ts.MkAbs(args[0]), len(args) > 1 && args[1] == "killed"))
+}
+
+// vouchFor writes the manifest that a run would have which made the files in its
+// folder, or, killed, was making them in its first session.
+func vouchFor(dir string, killed bool) error {
+	file := filepath.Join(dir, run.ManifestFile)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var m run.Manifest
+	if err := json.Unmarshal(b, &m); err != nil {
+		return err
+	}
+	sum := func(b []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(b)) }
+	var id bytes.Buffer
+	enc := json.NewEncoder(&id)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(m.Identity); err != nil {
+		return err
+	}
+	m.IdentityHash = sum(bytes.TrimSuffix(id.Bytes(), []byte("\n")))
+	m.Samples, m.SamplesHash, m.Files = 0, "", map[string]run.FileSum{}
+	for _, name := range []string{run.SamplesFile, run.PromptsFile, run.ErrorsFile} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		m.Files[name] = run.FileSum{Bytes: int64(len(text)), SHA256: sum(text)}
+		if name == run.SamplesFile {
+			m.Samples, m.SamplesHash = bytes.Count(text, []byte("\n")), sum(text)
+			delete(m.Files, name)
+		}
+	}
+	if killed {
+		m.Status, m.Samples, m.SamplesHash, m.Files = run.StatusStarted, 0, "", nil
+	}
+	if b, err = json.MarshalIndent(m, "", "  "); err != nil {
+		return err
+	}
+	return os.WriteFile(file, b, 0o600)
 }
 
 func code(ts *testscript.TestScript, neg bool, args []string) {

@@ -245,7 +245,7 @@ func (a *app) extractInto(ctx context.Context, f *fleet, x *extractFlags, id run
 // weights, prompts and turns: its token counts are then the server's word on
 // what the model read.
 func (x *extractFlags) linesFrom(a *app, ex *probe.Extraction, id infer.Model, set *prompt.Set, ds []dialogue.Dialogue) ([]dialogue.Dialogue, error) {
-	dir, err := run.Open(x.from)
+	dir, err := a.reading(x.from)
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func (a *app) train(ctx context.Context, path string, t *trainFlags) error {
 	if err := t.check(); err != nil {
 		return err
 	}
-	dir, err := openExtraction(path)
+	dir, err := a.openExtraction(path)
 	if err != nil {
 		return err
 	}
@@ -231,8 +231,8 @@ func (a *app) embedWith(ctx context.Context, t *trainFlags, o *probe.FindOptions
 	return nil
 }
 
-func openExtraction(path string) (*run.Dir, error) {
-	dir, err := run.Open(path)
+func (a *app) openExtraction(path string) (*run.Dir, error) {
+	dir, err := a.reading(path)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +259,7 @@ func (a *app) probeReportCmd() *cobra.Command {
 }
 
 func (a *app) probeReport(path, format, out string) error {
-	dir, err := openExtraction(path)
+	dir, err := a.openExtraction(path)
 	if err != nil {
 		return err
 	}

@@ -213,14 +213,11 @@ func (r *reported) training(ctx context.Context, name, path string) ([]report.Se
 
 // reportRun adds a run of a benchmark or of an extraction.
 func (a *app) reportRun(ctx context.Context, r *reported, name, path string, seed int64) ([]report.Section, error) {
-	dir, err := run.Open(path)
+	dir, err := a.reading(path, run.PromptsFile, run.ErrorsFile)
 	if err != nil {
 		return nil, err
 	}
 	m := dir.Manifest()
-	if m.Identity.Task == "" {
-		return nil, fmt.Errorf("%s names no task: it is no manifest of a run, or was edited by hand", filepath.Join(path, run.ManifestFile))
-	}
 	head, err := whatWasRun(dir)
 	if err != nil {
 		return nil, err
@@ -240,16 +237,12 @@ func (a *app) reportRun(ctx context.Context, r *reported, name, path string, see
 		found = f.value()
 		sections = append(sections, f.sections(modelNames(m.Identity))...)
 	}
-	warnings, err := integrity(dir)
-	if err != nil {
-		return nil, err
-	}
 	scored, err := a.scoredRun(ctx, name, dir, found)
 	if err != nil {
 		return nil, err
 	}
 	r.scored = append(r.scored, scored)
-	for _, w := range append(warnings, scored.cautions()...) {
+	for _, w := range append(dir.Unchecked(run.SamplesFile), scored.cautions()...) {
 		r.warnings = append(r.warnings, caution{name, w})
 	}
 	b, notes, err := a.browse(ctx, name, dir, found)
@@ -259,19 +252,6 @@ func (a *app) reportRun(ctx context.Context, r *reported, name, path string, see
 	r.browser.Join(b)
 	r.notes = append(r.notes, notes...)
 	return append([]report.Section{head}, sections...), nil
-}
-
-// integrity says where a run's folder is not as its last session left it.
-func integrity(dir *run.Dir) ([]string, error) {
-	m := dir.Manifest()
-	if m.SamplesHash == "" {
-		return nil, nil // no session has ended yet
-	}
-	hash, err := dir.SamplesHash()
-	if err != nil || hash == m.SamplesHash || m.Status != run.StatusDone {
-		return nil, err
-	}
-	return []string{"samples.jsonl is not what the run wrote: lines are missing, or it was edited by hand (ccmed runs verify tells more)"}, nil
 }
 
 // runFolder is a run to report; within says that only a folder above it was named.

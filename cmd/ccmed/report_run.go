@@ -3,13 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -144,7 +139,7 @@ func firstPrompts(dir *run.Dir) ([]report.Passage, error) {
 	if len(places) == 0 {
 		return nil, nil
 	}
-	texts, total, err := promptTexts(filepath.Join(dir.Path(), run.PromptsFile), slices.Collect(maps.Values(first)))
+	texts, total, err := promptTexts(dir, slices.Collect(maps.Values(first)))
 	if err != nil {
 		return nil, err
 	}
@@ -161,29 +156,12 @@ func firstPrompts(dir *run.Dir) ([]report.Passage, error) {
 }
 
 // promptTexts reads those prompts of a run that have the wanted hashes, as the
-// models read them, and counts all. A line that a kill tore ends the file.
-func promptTexts(path string, hashes []string) (texts map[string]string, total int, err error) {
+// models read them, and counts all.
+func promptTexts(dir *run.Dir, hashes []string) (texts map[string]string, total int, err error) {
 	texts = map[string]string{}
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return texts, 0, nil
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("read the prompts: %w", err)
-	}
-	defer f.Close()
-	dec := json.NewDecoder(f)
-	for {
-		var p struct {
-			Hash     string        `json:"hash"`
-			Rendered string        `json:"rendered"`
-			Prompt   *infer.Prompt `json:"prompt"`
-		}
-		switch err := dec.Decode(&p); {
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return texts, total, nil
-		case err != nil:
-			return nil, 0, fmt.Errorf("%s: prompt %d is damaged: %w", path, total+1, err)
+	for p, err := range dir.Prompts() {
+		if err != nil {
+			return nil, 0, err
 		}
 		total++
 		if !slices.Contains(hashes, p.Hash) {
@@ -194,6 +172,7 @@ func promptTexts(path string, hashes []string) (texts map[string]string, total i
 			texts[p.Hash] = plainPrompt(*p.Prompt)
 		}
 	}
+	return texts, total, nil
 }
 
 // plainPrompt writes a prompt whose rendering the server did not show.

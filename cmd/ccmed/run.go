@@ -232,7 +232,7 @@ type scoreFlags struct {
 // scoreRun computes and prints the metrics of a run folder, and writes them to
 // its metrics.json.
 func (a *app) scoreRun(ctx context.Context, path string, s scoreFlags, print func([]report.Section) error) error {
-	dir, err := run.Open(path)
+	dir, err := a.reading(path)
 	if err != nil {
 		return err
 	}

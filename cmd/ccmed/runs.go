@@ -42,7 +42,7 @@ func mergeRuns(ctx context.Context, out string, dirs []string) error {
 	if first.Manifest().Identity.Task == "extract" {
 		return probe.MergeStores(ctx, out, dirs)
 	}
-	return run.Merge(out, dirs...)
+	return run.Merge(out, dirs, nil)
 }
 
 func modelNames(id run.Identity) string {

@@ -55,10 +55,7 @@ func (a *app) resume(cmd *cobra.Command, path string, hosts []string, cacheFile 
 	m := d.Manifest()
 	manifest := filepath.Join(path, run.ManifestFile)
 	if n := len(m.Sessions); m.Status == run.StatusDone && n > 0 && m.Sessions[n-1].Summary != nil && m.Sessions[n-1].Summary.Failed == 0 {
-		return fmt.Errorf("%s is done; nothing is left to resume", path)
-	}
-	if err := m.CheckIdentity(); err != nil {
-		return fmt.Errorf("%s: %w; put back a copy of it, or make the run again in another folder", manifest, err)
+		return a.scoreLeft(cmd.Context(), d)
 	}
 	session, own, err := startOf(m)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -237,7 +236,11 @@ func readSections(ctx context.Context, path, kind string) ([]report.Section, any
 
 // showSamples lists samples, or shows those of one item whole.
 func (a *app) showSamples(path string, f showFlags) error {
-	d, err := run.Open(path)
+	var more []string
+	if f.prompts {
+		more = []string{run.PromptsFile}
+	}
+	d, err := a.reading(path, more...)
 	if err != nil {
 		return err
 	}
@@ -275,7 +278,7 @@ func (a *app) showSamples(path string, f showFlags) error {
 			hashes = append(hashes, s.Prompts...)
 		}
 	}
-	texts, _, err := promptTexts(filepath.Join(path, run.PromptsFile), hashes)
+	texts, _, err := promptTexts(d, hashes)
 	if err != nil {
 		return err
 	}

@@ -192,16 +192,26 @@ func (v *verdictOn) form(schema, file string) {
 
 func (a *app) verifyRun(ctx context.Context, path string, v *verdictOn) error {
 	v.agrees = "manifest, samples and metrics"
+	var task struct {
+		Identity struct {
+			Task string `json:"task"`
+		} `json:"identity"`
+	}
+	v.take(run.Verify(path, run.VerifyOptions{Form: func(file string, text []byte) error {
+		if file == run.ManifestFile { // which is the first
+			if err := json.Unmarshal(text, &task); err != nil {
+				return err
+			}
+		}
+		return schemas.Validate(map[string]string{run.ManifestFile: "manifest", run.SamplesFile: task.Identity.Task + "-sample", run.PromptsFile: "prompt", run.ErrorsFile: "failure"}[file], text)
+	}}))
 	d, err := run.Open(path)
 	if err != nil {
-		v.take(err)
+		if len(v.Faults) == 0 {
+			v.take(err)
+		}
 		return nil
 	}
-	task := d.Manifest().Identity.Task
-	err = run.Verify(path, run.VerifyOptions{Form: func(file string, text []byte) error {
-		return schemas.Validate(map[string]string{run.ManifestFile: "manifest", run.SamplesFile: task + "-sample", run.PromptsFile: "prompt", run.ErrorsFile: "failure"}[file], text)
-	}})
-	v.take(err)
 	if d.Manifest().Identity.Task == "extract" {
 		v.Kind = kindStore
 		v.store(d)

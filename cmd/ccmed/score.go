@@ -395,7 +395,7 @@ func referenceOfRecords(ds []dialogue.Dialogue) referenceResult {
 }
 
 func (a *app) printReference(path, condition string, reference bool) error {
-	dir, err := run.Open(path)
+	dir, err := a.reading(path)
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func TestSchemasHaveTheFieldsOfTheProgram(t *testing.T) {
 		of        any
 	}{
 		{"manifest", "", run.Manifest{}}, {"manifest", "Identity", run.Identity{}}, {"manifest", "Session", run.Session{}}, {"manifest", "Summary", run.Summary{}},
-		{"manifest", "Migration", run.Migration{}},
+		{"manifest", "Migration", run.Migration{}}, {"manifest", "FileSum", run.FileSum{}},
 		{"timing-sample", "", run.Sample{}}, {"timing-sample", "Decision", timing.Decision{}}, {"timing-sample", "Point", timing.Point{}}, {"timing-sample", "Utterance", sft.Utterance{}},
 		{"mediation-sample", "", run.Sample{}}, {"mediation-sample", "Utterance", mediation.Utterance{}}, {"mediation-sample", "Continuation", mediation.Continuation{}},
 		{"mediation-sample", "SimTurn", mediation.SimTurn{}}, {"mediation-sample", "Labels", mediation.Labels{}}, {"mediation-sample", "TurnLabel", mediation.TurnLabel{}},

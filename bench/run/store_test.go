@@ -1,0 +1,105 @@
+package run
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A full disk stops the run with the file's name, keeps what is whole, and lets
+// the run go on later, whichever file could not be written and however the write
+// failed.
+func TestDiskFull(t *testing.T) {
+	for _, name := range []string{SamplesFile, PromptsFile, ErrorsFile} {
+		for how, write := range map[string]func(f file, b []byte) (int, error){
+			"nothing written": func(file, []byte) (int, error) { return 0, syscall.ENOSPC },
+			"half written":    func(f file, b []byte) (int, error) { n, _ := f.Write(b[:len(b)/2]); return n, syscall.ENOSPC },
+			"short":           func(f file, b []byte) (int, error) { return f.Write(b[:len(b)/2]) },
+		} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "run")
+				d := create(t, path)
+				d.wrap = func(n string, f file) file {
+					if n != name {
+						return f
+					}
+					return &fullAfter{file: f, whole: 2, then: write}
+				}
+				task := words(9)
+				if name == ErrorsFile {
+					task.Steps[0].Do = failing(func(item string) error {
+						if item > "item-003" {
+							return errors.New("refused")
+						}
+						return nil
+					})
+				}
+				sum, err := Execute(t.Context(), d, task, Options{Workers: (&echo{}).workers(1), MaxFailures: 100})
+				if err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "resume") || strings.Count(err.Error(), "make room") != 1 {
+					t.Fatalf("error %v", err)
+				}
+				if kept := len(content(t, path)); kept != sum.Scored || kept < 2 {
+					t.Errorf("%d samples are kept, and %d were scored", kept, sum.Scored)
+				}
+				if err := Verify(path, VerifyOptions{}); err != nil {
+					t.Error(err)
+				}
+				if _, err := Execute(t.Context(), resume(t, path), words(9), Options{Workers: (&echo{}).workers(1)}); err != nil {
+					t.Fatal(err)
+				}
+				if n := len(content(t, path)); n != 18 {
+					t.Errorf("%d samples after resuming, want 18", n)
+				}
+			})
+		}
+	}
+}
+
+// fullAfter is a file on a disk that is full after some whole writes.
+type fullAfter struct {
+	file
+	whole int
+	then  func(f file, b []byte) (int, error)
+}
+
+func (f *fullAfter) Write(b []byte) (int, error) {
+	if f.whole > 0 {
+		f.whole--
+		return f.file.Write(b)
+	}
+	return f.then(f.file, b)
+}
+
+// shortWriter writes only the start of a line and then says the disk is full.
+type shortWriter struct{ *os.File }
+
+func (s shortWriter) Write(b []byte) (int, error) {
+	n, err := s.File.Write(b[:len(b)/2])
+	return n, errors.Join(err, syscall.ENOSPC)
+}
+
+func TestHalfWrittenLineIsCut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lines")
+	a, err := openAppender(path, func(line) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.append([]byte("whole\n")); err != nil {
+		t.Fatal(err)
+	}
+	f := a.f.(*os.File)
+	a.f = shortWriter{f}
+	if _, err := a.append([]byte("half a line\n")); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("error %v", err)
+	}
+	a.f = f
+	if at, err := a.append([]byte("next\n")); err != nil || at != 6 {
+		t.Fatalf("appended at %d, %v", at, err)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "whole\nnext\n" {
+		t.Errorf("file holds %q, %v", got, err)
+	}
+}
