@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/schollz/progressbar/v3"
+
+	"github.com/ccmed/ccmed/bench/visible"
 )
 
 // TrainProgress is told how far a training is.
@@ -91,7 +93,7 @@ func (p *trainBar) Event(e Event) {
 	case "start":
 		p.End()
 		p.begin(e)
-		fmt.Fprintln(p.w, startLine(e))
+		fmt.Fprintln(visible.Writer(p.w), startLine(e))
 		p.b = progressbar.NewOptions(e.Steps,
 			progressbar.OptionSetWriter(p.w),
 			progressbar.OptionSetDescription("training"),
@@ -110,7 +112,7 @@ func (p *trainBar) Event(e Event) {
 		if p.b != nil && !p.b.IsFinished() {
 			_ = p.b.Clear()
 		}
-		fmt.Fprintln(p.w, evalLine(e))
+		fmt.Fprintln(visible.Writer(p.w), evalLine(e))
 	}
 }
 

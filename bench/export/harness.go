@@ -13,8 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/renameio/v2"
-
+	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/mediation"
 	"github.com/ccmed/ccmed/bench/timing"
 	"github.com/ccmed/ccmed/infer"
@@ -58,6 +57,9 @@ func (x *Run) WriteHarness(dir string, replace bool) (string, error) {
 		model.Backend, model.Name = "none", "none"
 	}
 	dir = filepath.Join(dir, sanitized(model.Name))
+	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
+		return "", fmt.Errorf("export %s as lm-eval: %s is no folder, and links are not followed; name another --out", x.name, dir)
+	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return "", fmt.Errorf("export %s as lm-eval: %w", x.name, err)
 	}
@@ -84,7 +86,7 @@ func (x *Run) WriteHarness(dir string, replace bool) (string, error) {
 		}
 	}
 	for name, text := range files {
-		if err := renameio.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+		if err := disk.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
 			return "", fmt.Errorf("export %s as lm-eval: %w", x.name, err)
 		}
 	}
@@ -93,14 +95,36 @@ func (x *Run) WriteHarness(dir string, replace bool) (string, error) {
 
 var unfit = regexp.MustCompile(`["<>:/|\\?*\[\]]+`)
 
-// sanitized is lm_eval.utils.sanitize_model_name.
-func sanitized(name string) string { return unfit.ReplaceAllString(name, "__") }
+// sanitized is lm_eval.utils.sanitize_model_name, whose result is taken for a
+// folder only where it is a name that stays in its folder.
+func sanitized(name string) string { return fileName(unfit.ReplaceAllString(name, "__")) }
+
+// plainName matches what is a file's name on every system: no path, nothing hidden,
+// no control characters, not too long.
+var plainName = regexp.MustCompile(`^[\pL\pN_][\pL\pM\pN_.,;@+=~ ()\[\]{}'&-]*$`)
+
+// longestName is the limit of a name in bytes; file systems allow 255, of which some
+// are for what stands before and after it.
+const longestName = 120
+
+// fileName returns a name that is plain as it is, and of any other its plain
+// characters, with a hash of the whole, so that two names stay two.
+func fileName(name string) string {
+	if plainName.MatchString(name) && len(name) <= longestName && !strings.HasSuffix(name, ".") && !strings.HasSuffix(name, " ") {
+		return name
+	}
+	kept := strings.Trim(notWord.ReplaceAllString(name, "_"), "_")
+	if len(kept) > longestName {
+		kept = strings.ToValidUTF8(kept[:longestName], "")
+	}
+	return strings.TrimPrefix(kept+"_", "_") + hashOf(name)[:8]
+}
 
 var notWord = regexp.MustCompile(`[^\pL\pN_]`)
 
 // harnessTask is the task's name for a condition, which is a task of its own.
 func (x *Run) harnessTask(condition string) string {
-	return notWord.ReplaceAllString("ccmed_"+x.manifest.Identity.Task+"_"+condition, "_")
+	return fileName(notWord.ReplaceAllString("ccmed_"+x.manifest.Identity.Task+"_"+condition, "_"))
 }
 
 // conditions lists the conditions of the rows.

@@ -307,13 +307,13 @@ func (x *Run) scorers() []object {
 	return out
 }
 
-// sampleID names a unit within the log. The conditions of a mediation run are
+// sampleID names a unit within the log, and in an archive the sample's file. The conditions of a mediation run are
 // samples of their own; a timing run has one.
 func (x *Run) sampleID(k run.Key) string {
 	if x.manifest.Identity.Task == "timing" {
-		return k.Item
+		return fileName(k.Item)
 	}
-	return k.Item + " " + k.Condition
+	return fileName(k.Item + " " + k.Condition)
 }
 
 func (x *Run) evalSample(i int) (evalSample, error) {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/ccmed/ccmed/bench/visible"
 )
 
 // MarshalJSON gives a number where the cell has one, null where that is not
@@ -62,7 +64,7 @@ func encode(sections []Section) (string, error) {
 	if err := json.Indent(&b, plain, "", "  "); err != nil {
 		return "", fmt.Errorf("indent the report: %w", err)
 	}
-	return harmless(b.String()), nil
+	return visible.JSON(b.String()), nil
 }
 
 // embed is the same document for a script element: <, > and & are escaped, so that
@@ -72,22 +74,7 @@ func embed(sections []Section) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("encode the report: %w", err)
 	}
-	return harmless(string(b)), nil
-}
-
-// harmless escapes what encoding/json leaves as it is and a terminal may obey: DEL,
-// the C1 controls, and the marks that turn the direction of later text.
-func harmless(text string) string {
-	var out strings.Builder
-	out.Grow(len(text))
-	for _, r := range text {
-		if r >= 0x7f && r <= 0x9f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
-			fmt.Fprintf(&out, `\u%04x`, r)
-		} else {
-			out.WriteRune(r)
-		}
-	}
-	return out.String()
+	return visible.JSON(string(b)), nil
 }
 
 func markdown(sections []Section) string {
@@ -139,7 +126,7 @@ func fenced(text string) string {
 	for strings.Contains(text, fence) {
 		fence += "`"
 	}
-	return fence + "text\n" + strings.TrimRight(visible(text), "\n") + "\n" + fence
+	return fence + "text\n" + strings.TrimRight(visible.Text(text), "\n") + "\n" + fence
 }
 
 func markdownTable(t Table) string {
@@ -176,4 +163,6 @@ var marks = strings.NewReplacer("](", `\](`, "][", `\][`, "]:", `\]:`, `\`, `\\`
 	"|", `\|`, "&", `\&`, "~", `\~`, "#", `\#`, "$", `\$`)
 
 // inline returns s for one line of Markdown, without any meaning of its own.
-func inline(s string) string { return marks.Replace(strings.Join(strings.Fields(visible(s)), " ")) }
+func inline(s string) string {
+	return marks.Replace(strings.Join(strings.Fields(visible.Text(s)), " "))
+}

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/olekukonko/tablewriter/pkg/twwidth"
+
+	"github.com/ccmed/ccmed/bench/visible"
 )
 
 // longText is the width in terminal columns from which on a cell keeps room for
@@ -84,12 +86,12 @@ func page(sections []Section, title string) (string, error) {
 		return "", err
 	}
 	hash := sha256.Sum256([]byte(pageScript))
-	v := pageView{Title: visible(title), Style: template.CSS(figureCSS + pageCSS), Data: template.JS(data), Script: template.JS(pageScript),
+	v := pageView{Title: visible.Text(title), Style: template.CSS(figureCSS + pageCSS), Data: template.JS(data), Script: template.JS(pageScript),
 		ScriptHash: "sha256-" + base64.StdEncoding.EncodeToString(hash[:])}
 	titled := 0
 	for i, s := range sections {
 		id := fmt.Sprintf("section-%d", i+1)
-		sv := sectionView{Index: i, ID: id, Title: visible(s.Title), Text: visible(s.Text), Notes: visibleAll(s.Notes)}
+		sv := sectionView{Index: i, ID: id, Title: visible.Text(s.Title), Text: visible.Text(s.Text), Notes: visibleAll(s.Notes)}
 		if s.Title != "" {
 			titled++
 		}
@@ -101,20 +103,20 @@ func page(sections []Section, title string) (string, error) {
 		for j, f := range s.Figures {
 			t := f.Table()
 			t.Title = ""
-			sv.Figures = append(sv.Figures, figureView{Title: visible(f.Title), Notes: visibleAll(f.Notes),
-				Drawing: draw(f, fmt.Sprintf("%s-figure-%d", id, j+1)), Table: newTableView(t, visible(f.Title)+", as a table")})
+			sv.Figures = append(sv.Figures, figureView{Title: visible.Text(f.Title), Notes: visibleAll(f.Notes),
+				Drawing: draw(f, fmt.Sprintf("%s-figure-%d", id, j+1)), Table: newTableView(t, visible.Text(f.Title)+", as a table")})
 		}
 		for _, p := range s.Passages {
 			n := len(sv.Passages)
-			if p.Group = visible(p.Group); n == 0 || p.Group == "" || sv.Passages[n-1].Group != p.Group {
+			if p.Group = visible.Text(p.Group); n == 0 || p.Group == "" || sv.Passages[n-1].Group != p.Group {
 				sv.Passages = append(sv.Passages, passagesView{Group: p.Group})
 				n++
 			}
 			in := &sv.Passages[n-1]
-			in.Passages = append(in.Passages, Passage{p.Group, visible(p.Title), visible(p.Text), p.Open})
+			in.Passages = append(in.Passages, Passage{p.Group, visible.Text(p.Title), visible.Text(p.Text), p.Open})
 		}
 		if b := s.Browser; b != nil {
-			sv.Browser = visible(fmt.Sprintf("%d %s", len(b.Items), b.Name))
+			sv.Browser = visible.Text(fmt.Sprintf("%d %s", len(b.Items), b.Name))
 		}
 		v.Sections = append(v.Sections, sv)
 	}
@@ -127,19 +129,19 @@ func page(sections []Section, title string) (string, error) {
 }
 
 func newTableView(t Table, name string) tableView {
-	v := tableView{Name: name, Caption: visible(t.Title), Notes: visibleAll(t.Notes), CSV: visible(t.CSV())}
+	v := tableView{Name: name, Caption: visible.Text(t.Title), Notes: visibleAll(t.Notes), CSV: visible.Text(t.CSV())}
 	if v.Caption != "" {
 		v.Name = v.Caption
 	}
 	for _, c := range t.Columns {
-		v.Columns = append(v.Columns, Column{Name: visible(c.Name), Align: c.Align})
+		v.Columns = append(v.Columns, Column{Name: visible.Text(c.Name), Align: c.Align})
 	}
 	for _, r := range t.Rows {
 		row := make([]cellView, len(t.Columns))
 		for i, c := range t.Columns {
 			row[i].Class = string(c.Align)
 			if i < len(r) {
-				row[i].Text = visible(r[i].text)
+				row[i].Text = visible.Text(r[i].text)
 			}
 			if c.Align == Left && twwidth.Width(row[i].Text) > longText {
 				row[i].Class = "long"
@@ -154,7 +156,7 @@ func newTableView(t Table, name string) tableView {
 func visibleAll(ss []string) []string {
 	out := make([]string, len(ss))
 	for i, s := range ss {
-		out[i] = visible(s)
+		out[i] = visible.Text(s)
 	}
 	return out
 }

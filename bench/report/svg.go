@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/olekukonko/tablewriter/pkg/twwidth"
+
+	"github.com/ccmed/ccmed/bench/visible"
 )
 
 // The drawing is our own: gonum/plot's vgsvg measures text with a Latin font
@@ -76,9 +78,9 @@ func WriteSVG(w io.Writer, f Figure) error {
 
 // draw lays a checked figure out; id must be the page's only one.
 func draw(f Figure, id string) *drawing {
-	d := &drawing{ID: id, Title: visible(f.Title), Desc: visible(f.Description), Width: figureWidth}
+	d := &drawing{ID: id, Title: visible.Text(f.Title), Desc: visible.Text(f.Description), Width: figureWidth}
 	if d.Desc == "" {
-		d.Desc = visible(f.describe())
+		d.Desc = visible.Text(f.describe())
 	}
 	switch {
 	case f.Lines != nil:
@@ -376,7 +378,7 @@ func (d *drawing) heat(h *Heat) {
 			}
 			// Half of the full colour at most, so that the value stays readable on it.
 			cell.Shade = strconv.FormatFloat(0.02+0.48*shade, 'f', 3, 64)
-			cell.Tip = visible(fmt.Sprintf("%s %s, %s %s: %s", h.Y, h.Rows[i], h.X, h.Columns[j], fixed(v, h.Decimals)))
+			cell.Tip = visible.Text(fmt.Sprintf("%s %s, %s %s: %s", h.Y, h.Rows[i], h.X, h.Columns[j], fixed(v, h.Decimals)))
 			d.Shapes = append(d.Shapes, cell)
 			d.text("value", x+side/2, y+height/2+4, "middle", fixed(v, h.Decimals))
 		}
@@ -425,12 +427,12 @@ func (d *drawing) axisName(name string) {
 
 func (d *drawing) path(class, path, tip string) {
 	if path != "" {
-		d.Shapes = append(d.Shapes, shape{Class: class, D: path, Tip: visible(tip)})
+		d.Shapes = append(d.Shapes, shape{Class: class, D: path, Tip: visible.Text(tip)})
 	}
 }
 
 func (d *drawing) text(class string, x, y float64, anchor, text string) {
-	if text = visible(text); text != "" {
+	if text = visible.Text(text); text != "" {
 		d.Shapes = append(d.Shapes, shape{Class: class, X: px(x), Y: px(y), Anchor: anchor, Text: text})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/olekukonko/tablewriter"
 	"github.com/olekukonko/tablewriter/pkg/twwidth"
@@ -14,6 +13,8 @@ import (
 	"github.com/olekukonko/tablewriter/tw"
 	"github.com/rivo/uniseg"
 	"golang.org/x/term"
+
+	"github.com/ccmed/ccmed/bench/visible"
 )
 
 const (
@@ -32,28 +33,6 @@ func lineWidth(w io.Writer, asked int) int {
 		}
 	}
 	return defaultWidth
-}
-
-// visible replaces what a terminal would obey: control characters become their
-// pictures (ESC is ␛), C1 controls, bytes that are not UTF-8 and the marks that
-// turn the direction of later text become �. Line breaks stay, tabs become
-// spaces.
-func visible(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n':
-			return r
-		case r == '\t', r == '\u2028', r == '\u2029':
-			return ' '
-		case r < 0x20:
-			return '\u2400' + r
-		case r == 0x7f:
-			return '\u2421'
-		case r > 0x7f && r < 0xa0, r >= '\u202a' && r <= '\u202e', r >= '\u2066' && r <= '\u2069':
-			return utf8.RuneError
-		}
-		return r
-	}, strings.ReplaceAll(s, "\r\n", "\n"))
 }
 
 type style string
@@ -92,7 +71,7 @@ func terminal(sections []Section, color bool, width int) (string, error) {
 			}
 		}
 		if s.Text != "" {
-			add(strings.TrimRight(visible(s.Text), "\n") + "\n")
+			add(strings.TrimRight(visible.Text(s.Text), "\n") + "\n")
 		}
 		for _, t := range s.shownTables() {
 			var b strings.Builder
@@ -106,7 +85,7 @@ func terminal(sections []Section, color bool, width int) (string, error) {
 			add(b.String() + body + notes(t.Notes))
 		}
 		for _, p := range s.Passages {
-			add(paint(bold, wrap(p.name(), width)) + strings.TrimRight(visible(p.Text), "\n") + "\n")
+			add(paint(bold, wrap(p.name(), width)) + strings.TrimRight(visible.Text(p.Text), "\n") + "\n")
 		}
 		add(notes(s.Notes))
 		if s.Browser != nil {
@@ -137,7 +116,7 @@ func columns(t Table, width int) (string, error) {
 	header := make([]string, len(t.Columns))
 	align := make([]tw.Align, len(t.Columns))
 	for i, c := range t.Columns {
-		header[i], align[i] = visible(c.Name), tw.AlignLeft
+		header[i], align[i] = visible.Text(c.Name), tw.AlignLeft
 		if c.Align == Right {
 			align[i] = tw.AlignRight
 		}
@@ -146,7 +125,7 @@ func columns(t Table, width int) (string, error) {
 	for i, r := range t.Rows {
 		rows[i] = make([]string, len(t.Columns))
 		for j, c := range r {
-			rows[i][j] = visible(c.text)
+			rows[i][j] = visible.Text(c.text)
 		}
 	}
 	widths := fit(append([][]string{header}, rows...), t.Columns, width)
@@ -214,7 +193,7 @@ func fit(rows [][]string, columns []Column, width int) []int {
 // line break (UAX #14, so between ideographs too), else between two characters.
 func wrap(text string, width int) []string {
 	var lines []string
-	for paragraph := range strings.SplitSeq(visible(text), "\n") {
+	for paragraph := range strings.SplitSeq(visible.Text(text), "\n") {
 		line, used := "", 0
 		flush := func() {
 			lines = append(lines, strings.TrimRight(line, " "))

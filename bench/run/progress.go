@@ -10,6 +10,8 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
+
+	"github.com/ccmed/ccmed/bench/visible"
 )
 
 // Progress is told how far a run is. The executor makes one call at a time.
@@ -217,7 +219,7 @@ func (p *bar) Done(k Key, s Sample, err error) {
 	p.tally.add(s, err, p.now())
 	if err != nil && !errors.Is(err, ErrSkipped) {
 		_ = p.b.Clear()
-		fmt.Fprintf(p.w, "%s failed: %v\n", k, err)
+		fmt.Fprintf(visible.Writer(p.w), "%s failed: %v\n", k, err)
 	}
 	// Not Describe, which would draw the bar before it moves.
 	text := p.tally.name + p.tally.counts() + p.tally.pace()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/visible"
 	"github.com/ccmed/ccmed/sft"
 )
 
@@ -40,6 +41,7 @@ type app struct {
 
 // main runs one command line and returns its exit code.
 func (a *app) main(args []string) int {
+	a.stderr = visible.Writer(a.stderr) // servers, models and foreign files have a say in it
 	a.interrupts = &interrupts{say: func() { a.note("stopping after the items in hand; interrupt again to stop at once") }}
 	ctx, stop := a.interrupts.listen(context.Background())
 	defer stop()
@@ -203,7 +205,7 @@ func (a *app) progress() run.Progress {
 	case a.quiet:
 		return run.Silent()
 	case isTerminal(a.stderr):
-		return run.Bar(a.stderr)
+		return run.Bar(visible.Under(a.stderr))
 	}
 	return run.Lines(a.stderr)
 }
@@ -215,8 +217,25 @@ func (a *app) note(format string, args ...any) {
 	}
 }
 
+// tell prints what is no table to standard output, for people.
+func (a *app) tell(format string, args ...any) error {
+	if _, err := fmt.Fprintf(visible.Writer(a.stdout), format, args...); err != nil {
+		return fmt.Errorf("write to standard output: %w", err)
+	}
+	return nil
+}
+
+// exact is standard output for what programs read: as it is, unless a terminal would
+// obey it.
+func (a *app) exact() io.Writer {
+	if isTerminal(a.stdout) {
+		return visible.Writer(a.stdout)
+	}
+	return a.stdout
+}
+
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := visible.Under(w).(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())
 }
 

@@ -27,7 +27,7 @@ func (a *app) compareLaTeX(ctx context.Context, runs []comparedRun, f compareFla
 		how = "independent samples"
 	}
 	fmt.Fprintf(&b, "%% %s; 95 %% intervals and p by scenario context; p: Holm over %d tests; ccmed compare --seed %d\n", how, c.Family, c.Seed)
-	if _, err := fmt.Fprint(a.stdout, b.String()); err != nil {
+	if _, err := fmt.Fprint(a.exact(), b.String()); err != nil {
 		return fmt.Errorf("write the tables: %w", err)
 	}
 	return nil
@@ -71,7 +71,7 @@ func writeLaTeX(b *strings.Builder, t report.Table) {
 // latexMarks are the characters that TeX reads as commands, and those of our tables
 // that the fonts of pdfTeX do not have.
 var latexMarks = strings.NewReplacer(`\`, `\textbackslash{}`, "{", `\{`, "}", `\}`, "$", `\$`, "&", `\&`, "#", `\#`, "%", `\%`, "_", `\_`,
-	"^", `\textasciicircum{}`, "~", `$\sim$`, "<", "$<$", ">", "$>$", "|", "$|$", `"`, "''", "−", "$-$", "Δ", `$\Delta$`, "±", `$\pm$`, "≤", `$\le$`, "≥", `$\ge$`, "→", `$\to$`, "…", `\ldots{}`)
+	"^", `\textasciicircum{}`, "`", `\textasciigrave{}`, "~", `$\sim$`, "<", "$<$", ">", "$>$", "|", "$|$", `"`, "''", "−", "$-$", "Δ", `$\Delta$`, "±", `$\pm$`, "≤", `$\le$`, "≥", `$\ge$`, "→", `$\to$`, "…", `\ldots{}`)
 
 // minus finds the sign of a number, for which a hyphen stands.
 var minus = regexp.MustCompile(`(^|[\s\[(])-(\d)`)
@@ -79,12 +79,17 @@ var minus = regexp.MustCompile(`(^|[\s\[(])-(\d)`)
 // latex returns s as text of a LaTeX table, on one line and without commands.
 func latex(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && !unicode.IsSpace(r) || r == unicode.ReplacementChar {
+		if unicode.In(r, unicode.Cc, unicode.Cf) && !unicode.IsSpace(r) || r == unicode.ReplacementChar {
 			return -1
 		}
 		return r
 	}, s)
-	s = latexMarks.Replace(strings.Join(strings.Fields(s), " "))
-	// A bracket after \\ would be read as its argument.
-	return strings.Replace(minus.ReplaceAllString(s, "$1$$-$$$2"), "[", "{[}", 1)
+	s = minus.ReplaceAllString(latexMarks.Replace(strings.Join(strings.Fields(s), " ")), "$1$$-$$$2")
+	if strings.HasPrefix(s, "*") || strings.HasPrefix(s, "(") {
+		s = "{" + s[:1] + "}" + s[1:] // as the first of a row it would be read as an argument of the command before
+	}
+	for strings.Contains(s, "--") {
+		s = strings.ReplaceAll(s, "--", "-{}-") // two would be set as one dash
+	}
+	return strings.ReplaceAll(s, "[", "{[}")
 }

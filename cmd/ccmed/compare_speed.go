@@ -50,7 +50,7 @@ func (a *app) compareSpeed(_ context.Context, runs []comparedRun, _ compareFlags
 			a.note("%s: %d samples have answers out of the response cache and are left out; --cache off makes runs to time", r.path, replayed)
 		}
 	}
-	if _, err := fmt.Fprint(a.stdout, b.String()); err != nil {
+	if _, err := fmt.Fprint(a.exact(), b.String()); err != nil {
 		return fmt.Errorf("write the benchmark lines: %w", err)
 	}
 	return nil

@@ -239,10 +239,14 @@ func (a *app) dataValidateCmd() *cobra.Command {
 				}
 				good, bad = good+len(ds), bad+len(rep.Problems)
 				for _, p := range rep.Problems {
-					fmt.Fprintln(a.stdout, p)
+					if err := a.tell("%v\n", p); err != nil {
+						return err
+					}
 				}
 			}
-			fmt.Fprintf(a.stdout, "%d dialogues can be used, %d records cannot\n", good, bad)
+			if err := a.tell("%d dialogues can be used, %d records cannot\n", good, bad); err != nil {
+				return err
+			}
 			if bad > 0 {
 				return &partialError{fmt.Errorf("%d records cannot be used; mend them, or leave them out with --lenient", bad)}
 			}

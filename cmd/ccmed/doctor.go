@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -89,11 +88,8 @@ func (a *app) diagnose(fs []finding) error {
 		t.Rows = append(t.Rows, []report.Cell{report.Text(f.Check), report.Text(f.Result), report.Text(f.Detail), report.Text(f.Fix)})
 	}
 	if a.json {
-		enc := json.NewEncoder(a.stdout)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", "  ")
-		if err := enc.Encode(d); err != nil {
-			return fmt.Errorf("print the checks: %w", err)
+		if err := a.encode(d); err != nil {
+			return err
 		}
 	} else if err := a.print([]report.Section{{Title: "ccmed " + version(), Tables: []report.Table{t}}}); err != nil {
 		return err

@@ -76,7 +76,7 @@ func (a *app) engineCheckCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return json.NewEncoder(a.stdout).Encode(i)
+			return a.encode(i)
 		},
 	}
 }

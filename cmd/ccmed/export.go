@@ -34,7 +34,11 @@ of a mediation run, finished or not.
   lm-eval              a folder with the results and samples files of
                        lm-evaluation-harness, one task a condition
 
-An unscored sample stays unscored in every format, with its reason.`,
+An unscored sample stays unscored in every format, with its reason.
+
+Values are exact: texts of models and names go into CSV as they are, and a
+spreadsheet takes one that begins with =, +, - or @ for a formula. Import such a
+file with its columns as text. Names of files are made of plain characters.`,
 		Example: `  ccmed runs export runs/NAME --format parquet --out samples.parquet
   ccmed runs export runs/NAME --format csv --out -
   ccmed runs export runs/NAME --format inspect --out logs/NAME.eval
@@ -107,7 +111,7 @@ func (a *app) export(path string, format export.Format, out string, force bool) 
 
 func (a *app) exportFile(x *export.Run, format export.Format, out string) error {
 	if out == "-" {
-		return x.Write(a.stdout, format)
+		return x.Write(a.exact(), format)
 	}
 	var b bytes.Buffer
 	var err error

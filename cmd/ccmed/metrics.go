@@ -14,6 +14,7 @@ import (
 
 	"github.com/ccmed/ccmed/bench/dmis"
 	"github.com/ccmed/ccmed/bench/strictjson"
+	"github.com/ccmed/ccmed/bench/visible"
 	"github.com/ccmed/ccmed/infer"
 )
 
@@ -71,7 +72,8 @@ type metricsQuery struct {
 func metricsLines(in io.Reader, out io.Writer, reference bool, minMass float64) error {
 	scan := bufio.NewScanner(in)
 	scan.Buffer(nil, maxLine)
-	enc := json.NewEncoder(out)
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	line, bad := 0, 0
 	for scan.Scan() {
@@ -91,7 +93,12 @@ func metricsLines(in io.Reader, out io.Writer, reference bool, minMass float64) 
 			bad++
 			answer = map[string]any{"line": line, "error": err.Error()}
 		}
-		if err := enc.Encode(answer); err != nil {
+		text.Reset()
+		err = enc.Encode(answer)
+		if err == nil {
+			_, err = io.WriteString(out, visible.JSON(text.String()))
+		}
+		if err != nil {
 			return fmt.Errorf("write answer to line %d: %w", line, err)
 		}
 	}

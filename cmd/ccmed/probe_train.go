@@ -295,7 +295,7 @@ func (a *app) probeReport(path, format, out string) error {
 // writeOut writes to a new file, or to standard output for "".
 func (a *app) writeOut(path string, write func(io.Writer) error) error {
 	if path == "" {
-		return write(a.stdout)
+		return write(a.exact())
 	}
 	if exists(path) {
 		return fmt.Errorf("%s exists and is kept; name another file with --out, or remove it", path)

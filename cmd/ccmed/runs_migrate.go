@@ -38,7 +38,9 @@ Findings of probes are made again, with: ccmed probe train RUN`,
 					errs = append(errs, err)
 					continue
 				}
-				fmt.Fprintf(a.stdout, "%s: %s\n", path, did)
+				if err := a.tell("%s: %s\n", path, did); err != nil {
+					return err
+				}
 			}
 			return errors.Join(errs...)
 		},

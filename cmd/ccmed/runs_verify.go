@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/visible"
 	"github.com/ccmed/ccmed/docs/schemas"
 	"github.com/ccmed/ccmed/probe"
 	"github.com/ccmed/ccmed/probe/activation"
@@ -66,7 +67,7 @@ Exit code 0: all folders agree with themselves. 1: one has a fault, or cannot be
 				}
 			} else {
 				for _, v := range all {
-					v.print(a.stdout)
+					v.print(visible.Writer(a.stdout))
 				}
 			}
 			if faulty > 0 {

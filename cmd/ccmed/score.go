@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,7 @@ import (
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/stats"
 	"github.com/ccmed/ccmed/bench/timing"
+	"github.com/ccmed/ccmed/bench/visible"
 )
 
 func (a *app) scoreCmd() *cobra.Command {
@@ -448,10 +450,15 @@ func (a *app) printReference(path, condition string, reference bool) error {
 func (a *app) encode(v any) error { return encodeTo(a.stdout, v) }
 
 func encodeTo(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(v); err != nil {
+	err := enc.Encode(v)
+	if err == nil {
+		_, err = io.WriteString(w, visible.JSON(b.String()))
+	}
+	if err != nil {
 		return fmt.Errorf("write result: %w", err)
 	}
 	return nil

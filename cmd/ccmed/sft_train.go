@@ -17,6 +17,7 @@ import (
 
 	"github.com/ccmed/ccmed/bench/report"
 	bench "github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/visible"
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 	"github.com/ccmed/ccmed/infer/ollama"
@@ -308,7 +309,7 @@ func (a *app) trainProgress() sft.TrainProgress {
 	case a.quiet:
 		return sft.QuietProgress()
 	case isTerminal(a.stderr):
-		return sft.BarProgress(a.stderr)
+		return sft.BarProgress(visible.Under(a.stderr))
 	}
 	return sft.LineProgress(a.stderr)
 }

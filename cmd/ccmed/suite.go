@@ -95,7 +95,7 @@ matrix is one step for every combination of its values.`,
 			if err != nil {
 				return err
 			}
-			_, err = a.stdout.Write(source)
+			_, err = a.exact().Write(source)
 			return err
 		},
 	})

@@ -8,6 +8,8 @@ import (
 	"github.com/ebitengine/purego"
 	"github.com/hybridgroup/yzma/pkg/llama"
 	"github.com/hybridgroup/yzma/pkg/utils"
+
+	"github.com/ccmed/ccmed/bench/visible"
 )
 
 // complaints keeps llama.cpp's latest error messages: its functions return only
@@ -29,7 +31,7 @@ func logCallback() uintptr {
 	return purego.NewCallback(func(level int32, text *byte, _ uintptr) uintptr {
 		s := utils.BytePtrToString(text)
 		if echo {
-			os.Stderr.WriteString(s)
+			os.Stderr.WriteString(visible.Text(s))
 		}
 		complain(llama.LogLevel(level), s)
 		return 0
