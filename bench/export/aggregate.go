@@ -9,7 +9,8 @@ import (
 type aggregate struct {
 	metric, condition string
 	scored, unscored  int
-	mean, stderr      float64
+	mean              float64
+	stderr            *float64 // nil where there is none
 }
 
 // aggregates takes the mean of every metric by condition, in the order of
@@ -42,22 +43,25 @@ func (x *Run) aggregates() []aggregate {
 	out := make([]aggregate, len(all))
 	for i, a := range all {
 		a.mean, a.stderr = clusteredMean(a.values, a.clusters)
+		if x.constant {
+			a.stderr = nil
+		}
 		out[i] = a.aggregate
 	}
 	return out
 }
 
-// clusteredMean returns the mean and its cluster-robust standard error, which is
-// 0 for fewer than two clusters:
+// clusteredMean returns the mean and its cluster-robust standard error, nil for fewer
+// than two clusters and where all clusters are alike, so that nothing tells of others:
 //
 //	se = sqrt(C/(C-1) * sum over clusters of (sum of deviations)^2) / n
 //
 // as in Miller, "Adding Error Bars to Evals" (arXiv:2411.00640), appendix A, with
 // the finite-cluster correction that Inspect's stderr(cluster=...) makes.
-func clusteredMean(values []float64, clusters []string) (mean, stderr float64) {
+func clusteredMean(values []float64, clusters []string) (mean float64, stderr *float64) {
 	n := float64(len(values))
 	if n == 0 {
-		return 0, 0
+		return 0, nil
 	}
 	for _, v := range values {
 		mean += v
@@ -73,11 +77,15 @@ func clusteredMean(values []float64, clusters []string) (mean, stderr float64) {
 	}
 	k := float64(len(names))
 	if k < 2 {
-		return mean, 0
+		return mean, nil
 	}
 	sum := 0.0
 	for _, c := range names { // not over the map: the sum must not depend on its order
 		sum += deviation[c] * deviation[c]
 	}
-	return mean, math.Sqrt(sum*k/(k-1)) / n
+	se := math.Sqrt(sum*k/(k-1)) / n
+	if se <= 1e-12*(1+math.Abs(mean)) { // what rounding leaves
+		return mean, nil
+	}
+	return mean, &se
 }

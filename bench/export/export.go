@@ -9,7 +9,9 @@
 // Timing runs (those of a decision head included) and mediation runs can be
 // exported, finished or not. A table has one row for each item, condition and
 // repeat. What is missing is null or an empty field, and never NaN or 0: a sample
-// without a usable answer keeps its reason in the column unscored.
+// without a usable answer keeps its reason in the column unscored. What no table of the
+// run may say, for its labeller is not qualified or a role answers always the same, no
+// export says: it is unscored with that reason.
 package export
 
 import (
@@ -47,6 +49,9 @@ type Run struct {
 	units    []unit // of the rows, one each
 	rows     rows
 	prompts  map[string]question
+	cautions []string
+	// constant says that an answer is: its mean has no standard error.
+	constant bool
 }
 
 // unit is one item under one condition in one repeat, with its samples by step
@@ -99,6 +104,10 @@ func Read(dir *run.Dir) (*Run, error) {
 	}
 	return x, nil
 }
+
+// Cautions are what a reader must know of the rows: why metrics are withheld, and of a
+// constant answer that it has no standard error.
+func (x *Run) Cautions() []string { return x.cautions }
 
 // Rows returns the number of rows.
 func (x *Run) Rows() int { return x.rows.len() }

@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"math/rand/v2"
@@ -17,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/parquet-go/parquet-go"
 
+	"github.com/ccmed/ccmed/bench/dmis"
 	"github.com/ccmed/ccmed/bench/mediation"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/timing"
@@ -191,8 +193,25 @@ func after(turn, stage int) mediation.TurnLabel {
 	return l
 }
 
-func mediated(t *testing.T) []run.Sample {
+// mediated are lines under two conditions, labelled by one whose card is qualified.
+func mediated(t *testing.T) []run.Sample { return mediatedBy(t, 3) }
+
+// mediatedBy has a card of 39 recorded labels, 13 each of the stages 0, 1 and 2; where
+// i modulo 13 is below wrong the labeller says Denial.
+func mediatedBy(t *testing.T, wrong int) []run.Sample {
 	var out []run.Sample
+	for i := range 39 {
+		recorded := dmis.Stage(i % 3)
+		given := after(4, int(recorded))
+		if i%13 < wrong {
+			given = after(4, 0)
+		}
+		given.Recorded = recorded.String()
+		item := fmt.Sprint(100 + i)
+		u := mediation.Utterance{Gold: 3, Turn: 3, LastTurn: 5, Stage: "Denial", Context: "c3", Source: "none"}
+		out = append(out, sample(t, mediation.StepUtterance, item, mediation.Card, 0, "", u),
+			sample(t, mediation.StepLabel, item, mediation.Card, 0, "", mediation.Labels{Pre: after(3, 0), After: []mediation.TurnLabel{given}}))
+	}
 	for _, c := range []struct {
 		item, condition, context string
 		repeat, end              int
@@ -200,13 +219,15 @@ func mediated(t *testing.T) []run.Sample {
 	}{
 		{"1", "ND", "c1", 0, 4, "", "What matters to you?"}, {"1", "ND", "c1", 1, 2, "", "And to you?"}, {"2", "ND", "c2", 0, 3, "mass 0.01", "Please go on."},
 		{"1", "unmediated", "c1", 0, 1, "", ""}, {"1", "unmediated", "c1", 1, 0, "", ""}, {"2", "unmediated", "c2", 0, 1, "", ""},
-		{"9", "card", "c3", 0, 1, "", ""},
 	} {
 		u := mediation.Utterance{Gold: 3, Turn: 3, LastTurn: 5, Stage: "Denial", Context: c.context, Text: c.line, Source: "model"}
 		last := after(5, c.end)
 		last.Unscored = c.unscored
 		labels := mediation.Labels{Pre: after(3, 0), After: []mediation.TurnLabel{after(4, 1), last}}
 		judgement := mediation.Judgement{P: [5]float64{0, 0, 0, 1, 0}, Mass: 1, Score: 4, Expected: 4}
+		if c.repeat == 1 {
+			judgement = mediation.Judgement{P: [5]float64{0, 1, 0, 0, 0}, Mass: 1, Score: 2, Expected: 2}
+		}
 		if c.line == "" {
 			judgement = mediation.Judgement{NotApplicable: "no mediator's line"}
 		}
@@ -349,12 +370,13 @@ func TestInspectByCondition(t *testing.T) {
 		if s.Scored != 5 || s.Unscored != 1 {
 			t.Errorf("%d scored, %d unscored", s.Scored, s.Unscored)
 		}
-		for _, name := range []string{"ND", "ND_stderr", "unmediated", "unmediated_stderr"} {
+		// The scored lines of ND are of one context: their mean has no standard error.
+		for _, name := range []string{"ND", "unmediated", "unmediated_stderr"} {
 			if _, ok := s.Metrics[name]; !ok {
 				t.Errorf("no metric %s in %v", name, s.Metrics)
 			}
 		}
-		if len(s.Metrics) != 4 {
+		if len(s.Metrics) != 3 {
 			t.Errorf("metrics %v", s.Metrics)
 		}
 	}
@@ -367,15 +389,16 @@ func TestClusteredMean(t *testing.T) {
 		mean, stderr float64
 	}{
 		{[]float64{1, 2, 6}, []string{"a", "b", "c"}, 3, math.Sqrt(7.0 / 3)},       // sd/sqrt(n): variance 7
-		{[]float64{1, 0, 1, 0}, []string{"a", "a", "b", "b"}, 0.5, 0},              // deviations cancel within clusters
+		{[]float64{1, 0, 1, 0}, []string{"a", "a", "b", "b"}, 0.5, math.NaN()},     // clusters are alike: none tells of others
 		{[]float64{1, 1, 0, 0}, []string{"a", "a", "b", "b"}, 0.5, 0.5},            // sqrt((1+1)*2)/4
-		{[]float64{3, 5}, []string{"a", "a"}, 4, 0},                                // one cluster tells nothing
+		{[]float64{3, 5}, []string{"a", "a"}, 4, math.NaN()},                       // one cluster tells nothing
 		{[]float64{2, 4, 9}, []string{"a", "b", "a"}, 5, math.Sqrt((1+1)*2.0) / 3}, // a: -3+4, b: -1
-		{nil, nil, 0, 0},
+		{[]float64{1, 1, 1}, []string{"a", "b", "c"}, 1, math.NaN()},
+		{nil, nil, 0, math.NaN()},
 	} {
 		mean, stderr := clusteredMean(c.values, c.clusters)
-		if math.Abs(mean-c.mean) > 1e-12 || math.Abs(stderr-c.stderr) > 1e-12 {
-			t.Errorf("%v by %v: %g and %g, want %g and %g", c.values, c.clusters, mean, stderr, c.mean, c.stderr)
+		if math.Abs(mean-c.mean) > 1e-12 || (stderr == nil) != math.IsNaN(c.stderr) || stderr != nil && math.Abs(*stderr-c.stderr) > 1e-12 {
+			t.Errorf("%v by %v: %g and %v, want %g and %g", c.values, c.clusters, mean, stderr, c.mean, c.stderr)
 		}
 	}
 }

@@ -48,8 +48,8 @@ type doc struct {
 }
 
 // WriteHarness writes results_DATE.json and a samples_TASK_DATE.jsonl for each
-// condition into DIR/MODEL, as `lm_eval --output_path DIR --log_samples` does,
-// and returns that folder. Their names carry the start of the run: a file that
+// condition into DIR/MODEL, as `lm_eval --output_path DIR --log_samples` does, beside
+// them cautions_DATE.txt where there are any, and returns that folder. Their names carry the start of the run: a file that
 // exists is an error of fs.ErrExist unless replace is set.
 func (x *Run) WriteHarness(dir string, replace bool) (string, error) {
 	model := x.manifest.Identity.Models[timing.Role]
@@ -80,6 +80,9 @@ func (x *Run) WriteHarness(dir string, replace bool) (string, error) {
 		return "", fmt.Errorf("export %s as lm-eval: %w", x.name, err)
 	}
 	files["results_"+date+".json"] = results
+	if len(x.cautions) > 0 {
+		files["cautions_"+date+".txt"] = []byte(strings.Join(x.cautions, "\n") + "\n")
+	}
 	for name := range files {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil && !replace {
 			return "", fmt.Errorf("export %s as lm-eval: %s: %w", x.name, filepath.Join(dir, name), fs.ErrExist)
@@ -246,13 +249,16 @@ func (x *Run) harnessResults(model infer.Model, hashes map[string]string) object
 			up[a.metric] = !slices.Contains([]string{mediation.JS, mediation.TV}, a.metric)
 			list = append(list, object{"metric": a.metric, "aggregation": "mean", "higher_is_better": up[a.metric]})
 			if a.scored > 0 {
-				r[a.metric+",none"], r[a.metric+"_stderr,none"] = a.mean, a.stderr
+				r[a.metric+",none"] = a.mean
+				if a.stderr != nil {
+					r[a.metric+"_stderr,none"] = *a.stderr
+				}
 			}
 		}
 		results[task], subtasks[task], versions[task], shots[task], higher[task] = r, []string{}, 1.0, 0, up
 		counts[task] = object{"original": n, "effective": scored}
 		configs[task] = object{"task": task, "dataset_path": id.Options["data"], "output_type": "generate_until", "num_fewshot": 0, "repeats": 1,
-			"metric_list": list, "metadata": object{"version": 1.0, "data_hash": id.DataHash, "prompts": id.Prompts, "options": id.Options}}
+			"metric_list": list, "metadata": object{"version": 1.0, "data_hash": id.DataHash, "prompts": id.Prompts, "options": id.Options, "cautions": append([]string{}, x.cautions...)}}
 	}
 	return object{"results": results, "group_subtasks": subtasks, "configs": configs, "versions": versions, "n-shot": shots, "higher_is_better": higher, "n-samples": counts,
 		"config": object{"model": model.Backend, "model_args": object{"model": model.Name}, "model_sha": model.Digest, "model_dtype": model.Quantization,

@@ -208,7 +208,7 @@ func (x *Run) inspect() (evalLog, error) {
 		"solver": "ccmed/" + id.Task, "model": x.mainModel(), "model_generate_config": object{"seed": id.Seed}, "model_args": object{}, "model_roles": roles,
 		"dataset": object{"name": filepath.Base(data), "location": data, "samples": len(ids), "sample_ids": ids, "shuffled": false},
 		"config":  object{"epochs": epochs}, "packages": object{"ccmed": id.Version},
-		"metadata": object{"run": x.name, "data_hash": id.DataHash, "items_hash": id.ItemsHash, "prompt_templates": id.Prompts, "samples_sha256": x.manifest.SamplesHash},
+		"metadata": object{"run": x.name, "data_hash": id.DataHash, "items_hash": id.ItemsHash, "prompt_templates": id.Prompts, "samples_sha256": x.manifest.SamplesHash, "cautions": append([]string{}, x.cautions...)},
 		"scorers":  x.scorers()}
 	return log, nil
 }
@@ -286,11 +286,15 @@ func (x *Run) evalScores() []evalScore {
 		cluster := object{"cluster": "context"}
 		if len(conditions) == 1 {
 			s.Metrics[mean(a.metric)] = evalMetric{Name: mean(a.metric), Value: a.mean, Params: object{}}
-			s.Metrics["stderr"] = evalMetric{Name: "stderr", Value: a.stderr, Params: cluster}
+			if a.stderr != nil {
+				s.Metrics["stderr"] = evalMetric{Name: "stderr", Value: *a.stderr, Params: cluster}
+			}
 			continue
 		}
 		s.Metrics[a.condition] = evalMetric{Name: a.condition, Group: mean(a.metric), Value: a.mean, Params: object{}}
-		s.Metrics[a.condition+"_stderr"] = evalMetric{Name: a.condition, Group: "stderr", Value: a.stderr, Params: cluster}
+		if a.stderr != nil {
+			s.Metrics[a.condition+"_stderr"] = evalMetric{Name: a.condition, Group: "stderr", Value: *a.stderr, Params: cluster}
+		}
 	}
 	return out
 }

@@ -1,6 +1,8 @@
 package export
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/ccmed/ccmed/bench/mediation"
@@ -31,6 +33,8 @@ type MediationRow struct {
 	PostStage       *int32   `json:"post_stage" parquet:"post_stage" doc:"most probable stage at the end, 0..5"`
 	TrajectoryTurn  []int32  `json:"trajectory_turn" parquet:"trajectory_turn,list" doc:"labelled turns after the line"`
 	TrajectoryStage []int32  `json:"trajectory_stage" parquet:"trajectory_stage,list" doc:"their most probable stages, 0..5"`
+	LabellerGrade   string   `json:"labeller_grade" parquet:"labeller_grade" doc:"what the labeller's card says: qualified, not qualified or no card; unless qualified, stages and all metrics are withheld"`
+	LabellerKappa   *float64 `json:"labeller_kappa" parquet:"labeller_kappa" doc:"its quadratic kappa with recorded labels; null where it was not computed"`
 	DeltaAUC        *float64 `json:"delta_auc" parquet:"delta_auc" doc:"AUC minus that of the unmediated continuation of the same dialogue"`
 	AUC             *float64 `json:"auc_paige" parquet:"auc_paige" doc:"trajectory AUC, Paige scale"`
 	AUCIndex        *float64 `json:"auc_index" parquet:"auc_index" doc:"trajectory AUC, index scale"`
@@ -61,10 +65,14 @@ func (r *MediationRow) metrics() map[string]**float64 {
 // mediationRows makes a row of every unit that has its utterance. The labeller's
 // card is no dialogue under a condition and has no row.
 func (x *Run) mediationRows() (table[MediationRow], error) {
-	outcomes, err := x.outcomes()
+	gate, outcomes, err := x.outcomes()
 	if err != nil {
 		return nil, err
 	}
+	if gate.PipelineCheck() {
+		x.cautions = append(x.cautions, mediation.PipelineCheck+": AUC, W1, judge and stages are withheld")
+	}
+	x.cautions = append(x.cautions, slices.Concat(gate.Degenerate, gate.Notes)...)
 	id := x.manifest.Identity
 	var out table[MediationRow]
 	for _, u := range x.all {
@@ -72,13 +80,18 @@ func (x *Run) mediationRows() (table[MediationRow], error) {
 		if !ok {
 			continue
 		}
+		why := maps.Clone(o.Unscored)
+		maps.Copy(why, o.Withheld)
 		usage, seconds := u.cost()
 		r := MediationRow{Run: x.name, Mediator: id.Models[mediation.RoleMediator].Name, Simulator: id.Models[mediation.RoleSimulator].Name,
 			Labeller: id.Models[mediation.RoleLabeller].Name, Judge: id.Models[mediation.RoleJudge].Name, Seed: id.Seed,
 			Item: u.key.Item, Condition: u.key.Condition, Repeat: int32(u.key.Repeat), Stage: o.Stage, Context: o.Context, Gold: int32(o.Gold), LastTurn: int32(o.LastTurn),
-			Scored: len(o.Unscored) == 0, Unscored: known(reasons(o.Unscored, mediation.MetricNames)), Utterance: known(o.Utterance),
+			Scored: len(why) == 0, Unscored: known(reasons(why, mediation.MetricNames)), LabellerGrade: gate.Grade(), Utterance: known(o.Utterance),
 			PromptTokens: int64(usage.Prompt), Evaluated: int64(usage.Evaluated), Generated: int64(usage.Generated), Seconds: seconds,
 			Continuation: []string{}, TrajectoryTurn: []int32{}, TrajectoryStage: []int32{}}
+		if card := gate.Labeller; card != nil && !card.NoKappa {
+			r.LabellerKappa = &card.Kappa
+		}
 		if o.Turn > 0 {
 			turn := int32(o.Turn)
 			r.Turn = &turn
@@ -94,8 +107,8 @@ func (x *Run) mediationRows() (table[MediationRow], error) {
 			if ok {
 				*columns[name] = &v
 			}
-			if why := o.Unscored[name]; ok || why != "" {
-				u.scores = append(u.scores, score{metric: name, value: v, unscored: why})
+			if ok || why[name] != "" {
+				u.scores = append(u.scores, score{metric: name, value: v, unscored: why[name]})
 			}
 		}
 		c, _, _, err := data[mediation.Continuation](u, mediation.StepSimulate)
@@ -113,24 +126,32 @@ func (x *Run) mediationRows() (table[MediationRow], error) {
 	return out, nil
 }
 
-// outcomes computes the metrics of every unit; package mediation knows no
-// repeats, so each repeat is computed for itself.
-func (x *Run) outcomes() (map[run.Key]mediation.Outcome, error) {
+// outcomes computes the metrics of every unit, without those that may not be said;
+// package mediation knows no repeats, so each repeat is computed for itself. The
+// labeller is the same in all.
+func (x *Run) outcomes() (*mediation.Gate, map[run.Key]mediation.Outcome, error) {
 	byRepeat := map[int][]run.Sample{}
+	var all []run.Sample
 	for _, u := range x.all {
 		byRepeat[u.key.Repeat] = append(byRepeat[u.key.Repeat], u.samples()...)
+		all = append(all, u.samples()...)
+	}
+	gate, err := mediation.NewGate(all)
+	if err != nil {
+		return nil, nil, err
 	}
 	out := map[run.Key]mediation.Outcome{}
 	for repeat, samples := range byRepeat {
 		os, err := mediation.Outcomes(samples)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		gate.Withhold(os)
 		for _, o := range os {
 			out[run.Key{Item: o.Item, Condition: o.Condition, Repeat: repeat}] = o
 		}
 	}
-	return out, nil
+	return gate, out, nil
 }
 
 // reasons writes each reason once, after the metrics that it keeps from being

@@ -44,6 +44,7 @@ type TimingRow struct {
 func (x *Run) timingRows() (table[TimingRow], error) {
 	id := x.manifest.Identity
 	var out table[TimingRow]
+	var predicted []int
 	for _, u := range x.all {
 		s, ok := u.steps[timing.StepDecide]
 		if !ok {
@@ -60,6 +61,7 @@ func (x *Run) timingRows() (table[TimingRow], error) {
 			PromptTokens: int64(usage.Prompt), Evaluated: int64(usage.Evaluated), GeneratedToken: int64(usage.Generated), Seconds: seconds,
 			CurveTurn: []int32{}, CurveP: []float64{}, CurveShare: []float64{}, CurveMass: []float64{}}
 		if r.Scored {
+			predicted = append(predicted, d.Predicted)
 			correct := d.Predicted == d.Gold
 			r.Correct = &correct
 			if d.Predicted > 0 {
@@ -88,6 +90,10 @@ func (x *Run) timingRows() (table[TimingRow], error) {
 		u.asking, u.context, u.target = timing.StepDecide, d.Context, strconv.Itoa(d.Gold)
 		u.output, u.scores = verdict(d, unscored)
 		x.units = append(x.units, u)
+	}
+	if answer := timing.Constant(predicted); answer != "" {
+		x.constant = true
+		x.cautions = append(x.cautions, timing.Degenerate+" ("+answer+"): its accuracy has no standard error")
 	}
 	return out, nil
 }

@@ -19,22 +19,22 @@ var comparedMetrics = []string{DAUC, AUC, W1, Judge}
 // on a labeller who is not qualified, or on a constant answer, is left out; notes
 // say so.
 func Measures(samples []run.Sample) (ms []stats.Measure, notes []string, err error) {
-	var m Metrics
-	if m.Outcomes, err = Outcomes(samples); err != nil {
+	outcomes, err := Outcomes(samples)
+	if err != nil {
 		return nil, nil, err
 	}
-	if m.Labeller, err = Labeller(samples); err != nil {
+	gate, err := NewGate(samples)
+	if err != nil {
 		return nil, nil, err
 	}
-	usable := m.usable(samples)
-	notes = append(m.Degenerate, m.Notes...)
+	notes = append(gate.Degenerate, gate.Notes...)
 	for _, cond := range comparedConditions {
 		for _, metric := range comparedMetrics {
-			if !usable[metric] {
+			if !gate.Allows(metric) {
 				continue
 			}
 			x := stats.Measure{Name: metric, Condition: cond}
-			for _, o := range m.Outcomes {
+			for _, o := range outcomes {
 				if o.Condition != cond {
 					continue
 				}

@@ -55,6 +55,8 @@ type Outcome struct {
 	Utterance string             `json:"utterance,omitempty"`
 	Values    map[string]float64 `json:"values,omitempty"`
 	Unscored  map[string]string  `json:"unscored,omitempty"`
+	// Withheld says of metrics that were measured why they may not be said.
+	Withheld map[string]string `json:"withheld,omitempty"`
 	// PreStage and PostStage are the most probable stages (index 0..5) before the
 	// mediation and at the POST turn, where that label is scored.
 	PreStage  *int `json:"pre_stage,omitempty"`

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/ccmed/ccmed/bench/dmis"
 	"github.com/ccmed/ccmed/bench/run"
@@ -103,25 +102,27 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 	if m.Outcomes, err = Outcomes(samples); err != nil {
 		return m, err
 	}
-	if m.Labeller, err = Labeller(samples); err != nil {
+	gate, err := NewGate(samples)
+	if err != nil {
 		return m, err
 	}
-	usable := m.usable(samples)
+	m.Labeller, m.PipelineCheck, m.Degenerate, m.Notes = gate.Labeller, gate.PipelineCheck(), gate.Degenerate, append(m.Notes, gate.Notes...)
 	byCondition := map[string][]Outcome{}
 	for _, x := range m.Outcomes {
 		byCondition[x.Condition] = append(byCondition[x.Condition], x)
 	}
 	boot := stats.Bootstrap{Resamples: o.Resamples, Seed: o.Seed}
 	for _, cond := range conditionOrder(byCondition) {
-		c, err := condition(cond, byCondition[cond], byCondition[Unmediated], usable, boot)
+		c, err := condition(cond, byCondition[cond], byCondition[Unmediated], gate, boot)
 		if err != nil {
 			return m, err
 		}
 		m.Conditions = append(m.Conditions, c)
 	}
-	if err := m.differences(byCondition, usable, boot, o); err != nil {
+	if err := m.differences(byCondition, gate, boot, o); err != nil {
 		return m, err
 	}
+	gate.Withhold(m.Outcomes)
 	return m, nil
 }
 
@@ -165,57 +166,6 @@ func relabel(samples []run.Sample) ([]run.Sample, error) {
 	return out, nil
 }
 
-// usable decides which metrics may be printed, and notes why others may not.
-func (m *Metrics) usable(samples []run.Sample) map[string]bool {
-	labels, judge := true, true
-	if m.Labeller == nil {
-		labels = false
-		m.Notes = append(m.Notes, "no labeller card in this run (--card-items 0): no AUC or W1 is printed without one")
-	} else if !m.Labeller.Qualified {
-		labels = false
-		m.Notes = append(m.Notes, "the labeller is not qualified: "+strings.Join(m.Labeller.Why, "; "))
-	}
-	units, keys := group(samples)
-	// The card's labels apart: varied ones there must not hide constant ones here.
-	stages := map[bool][]int{}
-	var scores []int
-	for _, k := range keys {
-		if l, unscored, ok, err := decode[Labels](units[k], StepLabel, k[0]); err == nil && ok && unscored == "" {
-			card := k[1] == Card
-			for _, t := range append([]TurnLabel{l.Pre}, l.After...) {
-				if d, ok := t.Dist(); ok {
-					stages[card] = append(stages[card], int(d.Argmax()))
-				}
-			}
-		}
-		if j, unscored, ok, err := decode[Judgement](units[k], StepJudge, k[0]); err == nil && ok && unscored == "" && j.NotApplicable == "" {
-			scores = append(scores, j.Score)
-		}
-	}
-	for _, card := range []bool{false, true} {
-		if s, share := stats.MajorityShare(stages[card]); share > stats.DegenerateShare {
-			labels = false
-			of := map[bool]string{false: "labels", true: "labels of the card"}[card]
-			m.Degenerate = append(m.Degenerate, fmt.Sprintf("labeller: degenerate: constant answer (%s in %.0f %% of %d %s)", dmis.Stage(s), 100*share, len(stages[card]), of))
-		}
-	}
-	if s, share := stats.MajorityShare(scores); share > stats.DegenerateShare {
-		judge = false
-		m.Degenerate = append(m.Degenerate, fmt.Sprintf("judge: degenerate: constant answer (%d in %.0f %% of %d scores)", s, 100*share, len(scores)))
-	}
-	m.PipelineCheck = !labels
-	out := map[string]bool{}
-	for _, name := range MetricNames {
-		out[name] = labels
-		if !onLabels(name) {
-			// A judge is not checked against people here; it is printed only
-			// where the run as a whole is more than a pipeline check.
-			out[name] = judge && labels
-		}
-	}
-	return out
-}
-
 func conditionOrder(m map[string][]Outcome) []string {
 	var out []string
 	for _, c := range []string{ND, D, Foreign, GroundTruth, Generic, Unmediated} {
@@ -226,7 +176,7 @@ func conditionOrder(m map[string][]Outcome) []string {
 	return out
 }
 
-func condition(name string, os, unmediated []Outcome, usable map[string]bool, boot stats.Bootstrap) (ConditionMetrics, error) {
+func condition(name string, os, unmediated []Outcome, gate *Gate, boot stats.Bootstrap) (ConditionMetrics, error) {
 	c := ConditionMetrics{Condition: name, N: len(os), Unscored: map[string]map[string]int{}}
 	lines := map[string]bool{}
 	total := 0
@@ -249,7 +199,7 @@ func condition(name string, os, unmediated []Outcome, usable map[string]bool, bo
 	}
 	c.Values, c.PerStage = map[string]stats.Estimate{}, map[string]map[string]stats.Estimate{}
 	for _, metric := range MetricNames {
-		if !usable[metric] {
+		if !gate.Allows(metric) {
 			continue
 		}
 		v, g := values(os, metric, func(Outcome) bool { return true })
@@ -274,7 +224,7 @@ func condition(name string, os, unmediated []Outcome, usable map[string]bool, bo
 			}
 		}
 	}
-	if !usable[AUC] {
+	if !gate.Allows(AUC) {
 		return c, nil
 	}
 	c.Flow = flow(os)
@@ -353,7 +303,7 @@ func meanOf(v []float64) float64 {
 
 // differences compares, paired by dialogue: D with ND, and every mediated
 // condition with the unmediated and the generic baseline.
-func (m *Metrics) differences(by map[string][]Outcome, usable map[string]bool, boot stats.Bootstrap, so ScoreOptions) error {
+func (m *Metrics) differences(by map[string][]Outcome, gate *Gate, boot stats.Bootstrap, so ScoreOptions) error {
 	type pair struct{ a, b, metric string }
 	var pairs []pair
 	for _, metric := range []string{AUC, W1, Judge} {
@@ -367,7 +317,7 @@ func (m *Metrics) differences(by map[string][]Outcome, usable map[string]bool, b
 	}
 	var ps []float64
 	for _, p := range pairs {
-		if !usable[p.metric] {
+		if !gate.Allows(p.metric) {
 			continue
 		}
 		other := map[string]float64{}

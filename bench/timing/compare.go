@@ -48,12 +48,8 @@ func Measures(samples []run.Sample) (ms []stats.Measure, notes []string, err err
 		auroc.Observations = append(auroc.Observations, o)
 	}
 	ms = []stats.Measure{hit, near}
-	if turn, most := stats.MajorityShare(predicted); most > stats.DegenerateShare {
-		answer := fmt.Sprintf("turn %d", turn)
-		if turn == 0 {
-			answer = "no turn"
-		}
-		return ms, []string{fmt.Sprintf("%s (%s in %.0f %% of %d): no AUROC is compared", Degenerate, answer, 100*most, len(predicted))}, nil
+	if answer := Constant(predicted); answer != "" {
+		return ms, []string{fmt.Sprintf("%s (%s): no AUROC is compared", Degenerate, answer)}, nil
 	}
 	return append(ms, auroc), nil, nil
 }

@@ -44,7 +44,7 @@ func TestMeasures(t *testing.T) {
 
 func TestMeasuresOfAConstantAnswer(t *testing.T) {
 	ms, notes, err := Measures(predictions(t, 30, func(int, int) int { return 0 }))
-	if err != nil || len(ms) != 2 || len(notes) != 1 || !strings.Contains(notes[0], Degenerate+" (no turn in 100 % of 30)") {
+	if err != nil || len(ms) != 2 || len(notes) != 1 || !strings.Contains(notes[0], Degenerate+" (no turn in 30 of 30)") {
 		t.Errorf("%d measures, notes %q, %v", len(ms), notes, err)
 	}
 	for _, o := range ms[1].Observations {

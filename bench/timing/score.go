@@ -212,9 +212,9 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 		}
 	}
 	boot := stats.Bootstrap{Resamples: o.Resamples, Seed: o.Seed}
-	turn, most := stats.MajorityShare(pred)
+	m.DegenerateAnswer = Constant(pred)
 	var groupBoot *stats.Bootstrap // of a constant answer there is no interval
-	if most <= stats.DegenerateShare {
+	if m.DegenerateAnswer == "" {
 		groupBoot = &boot
 	}
 	if m.PerTurn, err = rates(ds, func(i int) int { return ds[i].Gold }, groupBoot); err != nil {
@@ -227,10 +227,6 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 		return m, err
 	}
 	if groupBoot == nil {
-		m.DegenerateAnswer = fmt.Sprintf("turn %d in %d of %d", turn, m.Predicted[turn], m.Scored)
-		if turn == 0 {
-			m.DegenerateAnswer = fmt.Sprintf("no turn in %d of %d", m.Predicted[0], m.Scored)
-		}
 		m.Notes = append(m.Notes, Degenerate+" ("+m.DegenerateAnswer+"): no interval, V, curve or AUROC is computed from it")
 		return m, nil
 	}
@@ -263,6 +259,21 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 	}
 	m.Calibration, err = calibration(ds, boot)
 	return m, err
+}
+
+// Constant says which answer more than 90 % of predicted turns (0: none) share, "" where
+// there is no such answer. Of a constant one no table and no export says more than how
+// often it is right.
+func Constant(predicted []int) string {
+	turn, most := stats.MajorityShare(predicted)
+	if most <= stats.DegenerateShare {
+		return ""
+	}
+	answer := fmt.Sprintf("turn %d", turn)
+	if turn == 0 {
+		answer = "no turn"
+	}
+	return fmt.Sprintf("%s in %.0f of %d", answer, most*float64(len(predicted)), len(predicted))
 }
 
 // leastContexts is how many scenario contexts a group's interval needs.

@@ -34,7 +34,10 @@ of a mediation run, finished or not.
   lm-eval              a folder with the results and samples files of
                        lm-evaluation-harness, one task a condition
 
-An unscored sample stays unscored in every format, with its reason.
+An unscored sample stays unscored in every format, with its reason. So does what no
+table may say: metrics of a labeller who is not qualified, or of a constant judge.
+Standard errors that no variation backs are left out. A warning says so, and the
+metadata of inspect and lm-eval repeat it.
 
 Values are exact: texts of models and names go into CSV as they are, and a
 spreadsheet takes one that begins with =, +, - or @ for a formula. Import such a
@@ -103,7 +106,13 @@ func (a *app) export(path string, format export.Format, out string, force bool) 
 		}
 		err = a.exportFile(x, format, out)
 	}
-	if err == nil && out != "-" {
+	if err != nil {
+		return err
+	}
+	for _, c := range x.Cautions() {
+		a.note("caution: %s", c)
+	}
+	if out != "-" {
 		a.note("%s: %d rows", out, x.Rows())
 	}
 	return err

@@ -297,6 +297,11 @@ func keepCommon(stored, again any) {
 				delete(y, end)
 			}
 		}
+		if held, _ := y["withheld"].(map[string]any); len(held) > 0 { // older forms had values that may not be said
+			for _, name := range []string{"values", "pre_stage", "post_stage", "trajectory", "no_direction"} {
+				delete(x, name)
+			}
+		}
 		for name, v := range y {
 			if s, ok := x[name]; ok {
 				keepCommon(s, v)

@@ -43,7 +43,8 @@ func (a *app) scoreCmd() *cobra.Command {
 
 --format reference writes the reference repository's result format instead of
 tables: {"summary":{...},"per_sid":[{"sid","pred_turn","gt_turn","auc","w1","judge",
-"pre_idx","post_idx","trajectory"}]}.`,
+"pre_idx","post_idx","trajectory"}]}. What no table may say, as of a labeller who is
+not qualified, is null in it.`,
 		Example: `  ccmed score runs/MEDIATION
   ccmed score runs/MEDIATION --format reference --condition ND
   ccmed score CC-Mediation/data/evaluate
@@ -423,9 +424,15 @@ func (a *app) printReference(path, condition string, reference bool) error {
 		}
 	}
 	var rows []referenceRow
+	var withheld []string
 	for _, o := range os {
 		if o.Condition != condition {
 			continue
+		}
+		for _, why := range o.Withheld {
+			if !slices.Contains(withheld, why) {
+				withheld = append(withheld, why)
+			}
 		}
 		r := referenceRow{SID: o.Item, PredTurn: o.Turn, GTTurn: o.Gold, PreIdx: o.PreStage, PostIdx: o.PostStage, Trajectory: o.Trajectory}
 		if v, ok := o.Values[mediation.AUC]; ok {
@@ -443,7 +450,9 @@ func (a *app) printReference(path, condition string, reference bool) error {
 	if len(rows) == 0 {
 		return usagef("the run has no condition %q", condition)
 	}
-	a.note("%s, condition %s: numbers as the format wants them; the labeller card in the tables says whether they can be cited", path, condition)
+	if len(withheld) > 0 {
+		a.note("%s, condition %s: the format has null for what is %s", path, condition, strings.Join(withheld, "; "))
+	}
 	return a.encode(summarize(rows))
 }
 
