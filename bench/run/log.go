@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ccmed/ccmed/bench/disk"
+	"github.com/ccmed/ccmed/bench/visible"
 )
 
 // logFile is log.txt. What cannot be written there stops nothing, and is told when
@@ -59,5 +60,6 @@ func (d *Dir) Log() io.Writer {
 }
 
 func (d *Dir) logf(format string, a ...any) {
-	fmt.Fprintf(d.Log(), "%s %s\n", time.Now().UTC().Format("2006-01-02T15:04:05.000Z"), fmt.Sprintf(format, a...))
+	// One line: what a server said must not look like an entry of its own.
+	fmt.Fprintf(d.Log(), "%s %s\n", time.Now().UTC().Format("2006-01-02T15:04:05.000Z"), visible.Line(fmt.Sprintf(format, a...)))
 }

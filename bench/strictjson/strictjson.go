@@ -16,7 +16,9 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -137,7 +139,7 @@ func Check(b []byte, opts ...Option) error {
 			seen, folded := names[len(names)-1], fold(s)
 			if other, twice := seen[folded]; twice {
 				return &Error{Field: path(d.StackPointer()), Offset: d.InputOffset(),
-					What: fmt.Sprintf("the keys %q and %q of one object differ in case only", other, s), Remedy: "keep one of them"}
+					What: fmt.Sprintf("the keys %q and %q of one object differ in case only", cut(other), cut(s)), Remedy: "keep one of them"}
 			}
 			seen[folded] = s
 		}
@@ -235,7 +237,25 @@ func path(p jsontext.Pointer) string {
 		if b.Len() > 0 {
 			b.WriteByte('.')
 		}
+		if t = cut(t); !plainKey.MatchString(t) {
+			t = strconv.Quote(t)
+		}
 		b.WriteString(t)
+		if b.Len() > longestPath {
+			return b.String() + "…"
+		}
 	}
 	return b.String()
+}
+
+// plainKey matches keys that a path shows without quotes.
+var plainKey = regexp.MustCompile(`^[\pL\pN_ …-]+$`)
+
+const longestKey, longestPath = 60, 300 // in bytes, of what an error quotes
+
+func cut(s string) string {
+	if len(s) <= longestKey {
+		return s
+	}
+	return strings.ToValidUTF8(s[:longestKey], "") + "…"
 }

@@ -21,6 +21,8 @@ func TestCheckRefusesWhatEncodingJSONTakes(t *testing.T) {
 		{"a key twice, one escaped", `{"b":1,"\u0062":2}`, "b", "twice"},
 		{"two cases of a key", `{"sid":1,"x":[{"turn":3,"Turn":8}]}`, "x[0].Turn", `"turn" and "Turn"`},
 		{"two cases of a letter that has three", `{"sid":1,"ſid":2}`, "ſid", `"sid" and "ſid"`},
+		{"a key of control characters", "{\"a\\u001b[2J\\n.b\":{\"c\":1,\"c\":2}}", `"a\x1b[2J\n.b".c`, "twice"},
+		{"a long key twice", `{"` + strings.Repeat("k", 999) + `":1,"` + strings.Repeat("k", 999) + `":2}`, strings.Repeat("k", 60) + "…", "twice"},
 		{"cut", `{"a":{"b":1`, "a", "ends too early"},
 		{"two values", `{"a":1} {"a":2}`, "", "text follows"},
 		{"nothing", "  \n", "", "no JSON"},
@@ -94,6 +96,17 @@ func TestNullEntries(t *testing.T) {
 	}
 	if err := Unmarshal([]byte(`{"q":null,"p":[[4],[5]]}`), &v, RefuseNullEntries); err != nil {
 		t.Errorf("null as a field's value: %v", err)
+	}
+}
+
+// What an error quotes is short and on one line.
+func TestErrorsAreShort(t *testing.T) {
+	long := strings.Repeat("k\\n", 9999)
+	deep := strings.Repeat(`{"key":`, 9000)
+	for _, text := range []string{`{"` + long + `":1,"` + strings.ToUpper(long[:1]) + long[1:] + `":2}`, deep, `{"` + long + `":"\ud800"}`} {
+		if err := Check([]byte(text)); err == nil || len(err.Error()) > 700 || strings.ContainsAny(err.Error(), "\n\x1b") {
+			t.Errorf("%.60s: %.900v", text, err)
+		}
 	}
 }
 

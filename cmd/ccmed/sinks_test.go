@@ -98,6 +98,10 @@ func TestNoSinkObeysAText(t *testing.T) {
 			if obeys.MatchString(told) {
 				t.Errorf("the bar of progress writes %q", told)
 			}
+			log, err := os.ReadFile(filepath.Join(path, run.LogFile))
+			if err != nil || obeys.Match(log) || bytes.Count(log, []byte("\n")) != bytes.Count(log, []byte("\n20"))+1 {
+				t.Errorf("log.txt holds %q (%v)", log, err)
+			}
 			page := filepath.Join(t.TempDir(), "page.html")
 			for _, args := range [][]string{{"score", path}, {"runs", "show", path}, {"runs", "show", path, "--json"}, {"runs", "ls", filepath.Dir(path)}, {"runs", "verify", path}, {"compare", path, path},
 				{"compare", path, path, "--format", "latex"}, {"compare", path, path, "--format", "markdown"}, {"report", path, "--out", page}, {"timing", "--model", text, "--data", text}, {"score", text},
