@@ -1,14 +1,10 @@
 package sft
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -111,23 +107,15 @@ func compareHits(ds []timing.BaselineDialogue, predicted []int, right []string, 
 }
 
 func baselineDialogues(path string) ([]timing.BaselineDialogue, error) {
-	b, err := os.ReadFile(path)
+	records, err := recordsOf(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the records for the baselines: %w", err)
+		return nil, err
 	}
 	var out []timing.BaselineDialogue
-	dec := json.NewDecoder(bytes.NewReader(b))
-	for {
-		var r Record
-		err := dec.Decode(&r)
-		if errors.Is(err, io.EOF) {
-			return out, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s, record %d: %w", path, len(out)+1, err)
-		}
+	for _, r := range records {
 		out = append(out, timing.BaselineDialogue{ID: r.ID, Group: r.Group, Gold: r.Gold, Turns: r.messages()})
 	}
+	return out, nil
 }
 
 // besideTables puts the trained model and the baselines side by side.

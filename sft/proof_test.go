@@ -231,8 +231,12 @@ func TestReadHeld(t *testing.T) {
 		}
 	}
 	for content, want := range map[string]string{
-		"":                                "holds no records",
-		`{"id":"1"}`:                      "record 1 has no dialogue",
+		"":           "holds no records",
+		`{"id":"1"}`: "record 1: it has no dialogue",
+		`{"id":"1","dialogue":"a<TURN_END>","gold":2}`:                 "record 1: it has the gold turn 2 and a dialogue of 1 turns",
+		`{"id":"1","dialogue":"a<TURN_END>","gold":1,"Gold":2}`:        "record 1: field Gold: the keys",
+		`{"id":"1","dialogue":"a<TURN_END>","gold":1,"labels":[null]}`: "record 1: field labels[0]: null",
+		"\xEF\xBB\xBF{}":                  "record 1: byte 0: the text begins with a byte order mark",
 		`{"id":"1","dialogue":"x"` + "\n": "record 1",
 	} {
 		path := filepath.Join(dir, "bad.jsonl")

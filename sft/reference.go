@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,24 +24,12 @@ type Held struct {
 
 // ReadHeld reads the records of an exported file.
 func ReadHeld(path string) ([]Held, error) {
-	b, err := os.ReadFile(path)
+	records, err := recordsOf(path)
 	if err != nil {
-		return nil, fmt.Errorf("read held-out records: %w", err)
+		return nil, err
 	}
 	var out []Held
-	dec := json.NewDecoder(bytes.NewReader(b))
-	for {
-		var r Record
-		err := dec.Decode(&r)
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s, record %d: %w", path, len(out)+1, err)
-		}
-		if r.Dialogue == "" || r.Gold < 1 {
-			return nil, fmt.Errorf("%s, record %d has no dialogue or no gold turn; name a file of `ccmed sft export`", path, len(out)+1)
-		}
+	for _, r := range records {
 		out = append(out, Held{r.ID, r.Dialogue, r.Gold})
 	}
 	if len(out) == 0 {
