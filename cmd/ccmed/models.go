@@ -150,7 +150,7 @@ func (a *app) newFleet(m *modelFlags, roles map[string]string) (*fleet, error) {
 			if err != nil {
 				return nil, fmt.Errorf("find the cache folder: %w", err)
 			}
-			if err := os.MkdirAll(dir, 0o755); err != nil {
+			if err := os.MkdirAll(dir, 0o700); err != nil {
 				return nil, fmt.Errorf("make the cache folder: %w; choose another with CCMED_CACHE, or give --cache off", err)
 			}
 			file = filepath.Join(dir, "responses.db")
@@ -159,6 +159,7 @@ func (a *app) newFleet(m *modelFlags, roles map[string]string) (*fleet, error) {
 		if err != nil {
 			return nil, err
 		}
+		db.OnFailure = func(err error) { a.note("answers are no longer kept: %v", err) }
 		f.db = db
 	}
 	return f, nil

@@ -12,7 +12,8 @@
 // An answer is found again by everything that could change it: the model's
 // backend, name, digest, quantisation and template hash, the kind of call, the
 // prompt, every field of infer.Params and the answers offered. Sampling is no
-// exception: a repetition needs its own Params.Repeat. Failures are not kept.
+// exception: a repetition needs its own Params.Repeat. Failures are not kept, nor
+// are answers that do not say that they are whole.
 package cache
 
 import (
@@ -27,8 +28,9 @@ import (
 )
 
 // format is part of every key; it is raised when what an answer means or how it
-// is encoded changes, so that older files are asked past instead of misread.
-const format = 1
+// is encoded changes, so that older files are asked past instead of misread. In
+// the answers of format 1 a failed response could stand for one of the model's.
+const format = 2
 
 type bypassKey struct{}
 
@@ -117,11 +119,15 @@ func (c *cached) Chat(ctx context.Context, p infer.Prompt, o infer.Params) (infe
 	if r, err = c.Backend.Chat(ctx, p, o); err != nil {
 		return r, err
 	}
+	if r.Stop == "" {
+		return r, nil // it does not say that it is whole
+	}
 	answer, err := encode(r)
 	if err != nil {
 		return infer.Reply{}, err
 	}
-	return r, c.db.put(ctx, []row{{key, answer}})
+	c.db.keep(ctx, []row{{key, answer}})
+	return r, nil
 }
 
 // Choose looks every prompt up and asks the wrapped backend the missing ones, as
@@ -178,7 +184,8 @@ func (c *cached) Choose(ctx context.Context, ps []infer.Prompt, as []infer.Answe
 		}
 		rows = append(rows, row{keys[i], answer})
 	}
-	return choices, c.db.put(ctx, rows)
+	c.db.keep(ctx, rows)
+	return choices, nil
 }
 
 // lasting reports whether a choice is the model's own doing. Any other reason

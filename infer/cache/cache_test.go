@@ -1,7 +1,10 @@
 package cache
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -27,6 +30,7 @@ type scripted struct {
 	asked    [][]string // the raw prompts of each Choose
 	chats    int
 	unscored string
+	stop     *string // of Chat's replies; nil means "stop"
 	err      error
 	closed   bool
 }
@@ -35,7 +39,11 @@ func (s *scripted) Chat(_ context.Context, p infer.Prompt, o infer.Params) (infe
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.chats++
-	return infer.Reply{Text: fmt.Sprintf("%s %d", p.Raw, s.chats), Thinking: "hm", Stop: "stop", Rendered: "<" + p.Raw + ">",
+	stop := "stop"
+	if s.stop != nil {
+		stop = *s.stop
+	}
+	return infer.Reply{Text: fmt.Sprintf("%s %d", p.Raw, s.chats), Thinking: "hm", Stop: stop, Rendered: "<" + p.Raw + ">",
 		Usage: infer.Usage{Prompt: 7, Evaluated: 7, Generated: 3}}, s.err
 }
 
@@ -468,5 +476,100 @@ func TestConcurrency(t *testing.T) {
 	}
 	if len(s.asked) != before {
 		t.Errorf("%d answers were lost", len(s.asked)-before)
+	}
+}
+
+// What was answered stays answered where the disk is full, and it is said once.
+func TestFullDisk(t *testing.T) {
+	db := open(t, filepath.Join(t.TempDir(), "c.db"))
+	var told []error
+	db.OnFailure = func(err error) { told = append(told, err) }
+	db.sql.SetMaxOpenConns(1)
+	if _, err := db.sql.Exec("PRAGMA max_page_count = 3"); err != nil {
+		t.Fatal(err)
+	}
+	s := &scripted{}
+	b := wrap(t, s, db, model)
+	for i := range 30 {
+		p := infer.Prompt{Raw: fmt.Sprint(i, strings.Repeat(fmt.Sprint(i*i), 900))}
+		if cs, err := b.Choose(t.Context(), []infer.Prompt{p}, infer.Digits(1, 2), infer.Params{}); err != nil || len(cs) != 1 {
+			t.Fatalf("prompt %d: %v", i, err)
+		}
+		if _, err := b.Chat(t.Context(), p, infer.Params{}); err != nil {
+			t.Fatalf("prompt %d: %v", i, err)
+		}
+	}
+	if len(told) != 1 || !strings.Contains(told[0].Error(), "full") || !strings.Contains(told[0].Error(), "--cache off") {
+		t.Errorf("told %v, want once that the disk is full", told)
+	}
+}
+
+func TestOnlyTheOwnerReadsIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.db")
+	modes := func() {
+		t.Helper()
+		db := open(t, path)
+		choose(t, t.Context(), wrap(t, &scripted{}, db, model), raw("q"), infer.Params{})
+		for _, name := range []string{path, path + "-wal", path + "-shm"} {
+			if s, err := os.Stat(name); err != nil || s.Mode().Perm() != 0o600 {
+				t.Errorf("%s: %v, %v; want 0600", filepath.Base(name), s.Mode(), err)
+			}
+		}
+	}
+	modes()
+	for _, name := range []string{path, path + "-wal", path + "-shm"} {
+		if err := os.Chmod(name, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	modes()
+	if _, err := Open(filepath.Join(os.DevNull)); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		t.Errorf("a device was opened: %v", err)
+	}
+}
+
+// Answers that were kept before they were checked are not used.
+func TestOlderAnswersAreAskedAgain(t *testing.T) {
+	db := open(t, filepath.Join(t.TempDir(), "c.db"))
+	s := &scripted{}
+	b := wrap(t, s, db, model)
+	choose(t, t.Context(), b, raw("q"), infer.Params{})
+	var key, answer []byte
+	if err := db.sql.QueryRow("SELECT key, answer FROM answers").Scan(&key, &answer); err != nil {
+		t.Fatal(err)
+	}
+	keyOf := func(format int) []byte {
+		b, err := json.Marshal(request{format, identity{model.Backend, model.Name, model.Digest, model.TemplateHash, model.Quantization},
+			"choose", raw("q")[0], infer.Params{}, infer.Digits(1, 2)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256(b)
+		return sum[:]
+	}
+	if !bytes.Equal(key, keyOf(2)) {
+		t.Fatal("the test makes other keys than the cache")
+	}
+	if _, err := db.sql.Exec("UPDATE answers SET key = ?", keyOf(1)); err != nil {
+		t.Fatal(err)
+	}
+	choose(t, t.Context(), b, raw("q"), infer.Params{})
+	if len(s.asked) != 2 {
+		t.Errorf("the backend was asked %d times, want twice", len(s.asked))
+	}
+}
+
+func TestAReplyThatDoesNotSayItIsWholeIsNotKept(t *testing.T) {
+	for stop, asked := range map[string]int{"stop": 1, "length": 1, "": 2} {
+		s := &scripted{stop: &stop}
+		b := wrap(t, s, open(t, filepath.Join(t.TempDir(), "c.db")), model)
+		for range 2 {
+			if _, err := b.Chat(t.Context(), raw("q")[0], infer.Params{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s.chats != asked {
+			t.Errorf("ended by %q: %d chats, want %d", stop, s.chats, asked)
+		}
 	}
 }

@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -35,19 +37,29 @@ const schema = `CREATE TABLE IF NOT EXISTS answers (
 // DB is a file of answers. It is safe for concurrent use, and several DBs, of
 // one process or of many, may use one file.
 type DB struct {
+	// OnFailure is told once, of the first answer that could not be kept or looked
+	// up: from then on none are, since no answer may be lost because of its copy.
+	// Set it before the first request; nil tells nobody.
+	OnFailure func(error)
+
 	path         string
 	sql          *sql.DB
 	write        sync.Mutex // SQLite lets one connection write; queueing here is fairer than its polling
+	failed       atomic.Bool
 	hits, misses atomic.Int64
 }
 
 // Open opens the response cache in the file path and makes the file, but not
 // its folder, when it is missing. A file that is not a response cache is an
-// error and stays as it is.
+// error and stays as it is. Only its owner can read the file, since it holds what
+// was asked and said; one that others could read is closed to them.
 func Open(path string) (*DB, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("open the response cache %s: %w", path, err)
+	}
+	if err := private(path); err != nil {
+		return nil, err
 	}
 	slashed := filepath.ToSlash(abs)
 	if !strings.HasPrefix(slashed, "/") { // a drive letter
@@ -67,6 +79,28 @@ func Open(path string) (*DB, error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+// private makes the file for its owner alone. The files that SQLite puts beside
+// it take its mode.
+func private(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err == nil {
+		return f.Close()
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("open the response cache %s: %w; name another file with --cache, or give --cache off", path, err)
+	}
+	s, err := os.Stat(path)
+	if err != nil || !s.Mode().IsRegular() {
+		return fmt.Errorf("open the response cache %s: it is no regular file; name another with --cache", path)
+	}
+	for _, name := range []string{path, path + "-wal", path + "-shm"} {
+		if s, err := os.Lstat(name); err == nil && s.Mode().Perm()&0o077 != 0 {
+			_ = os.Chmod(name, s.Mode().Perm()&0o700) // a file of somebody else's stays as it is
+		}
+	}
+	return nil
 }
 
 // prepare checks whose file it is before anything is written to it.
@@ -155,6 +189,9 @@ func (d *DB) fault(doing string, err error) error {
 // get decodes the answer under key into out, and reports whether there was one.
 // A row that cannot be decoded counts as missing: the fresh answer replaces it.
 func (d *DB) get(ctx context.Context, key []byte, out any) (bool, error) {
+	if d.failed.Load() {
+		return false, nil
+	}
 	var blob []byte
 	err := d.sql.QueryRowContext(ctx, "SELECT answer FROM answers WHERE key = ?", key).Scan(&blob)
 	switch {
@@ -162,14 +199,33 @@ func (d *DB) get(ctx context.Context, key []byte, out any) (bool, error) {
 		return false, nil
 	case err != nil && ctx.Err() != nil:
 		return false, ctx.Err()
-	case err != nil:
+	case err != nil && (primary(err) == sqlite3.SQLITE_CORRUPT || primary(err) == sqlite3.SQLITE_NOTADB):
 		return false, d.fault("read", err)
+	case err != nil:
+		d.fail(d.fault("read", err))
+		return false, nil
 	}
 	return decode(blob, out) == nil, nil
 }
 
 // row is one answer to be kept.
 type row struct{ key, answer []byte }
+
+// keep is put, until that fails for the first time.
+func (d *DB) keep(ctx context.Context, rows []row) {
+	if d.failed.Load() {
+		return
+	}
+	if err := d.put(ctx, rows); err != nil {
+		d.fail(err)
+	}
+}
+
+func (d *DB) fail(err error) {
+	if d.failed.CompareAndSwap(false, true) && d.OnFailure != nil {
+		d.OnFailure(err)
+	}
+}
 
 // put keeps all rows or none. It ignores that ctx is cancelled: the answers
 // have been paid for.
