@@ -36,6 +36,7 @@ func enumerations() []flagValues {
 		{"", "backend", []string{"ollama", "embedded", "openai"}, false},
 		{"", "cache", []string{"off", "force"}, true},
 		{"", "split", []string{"evaluate", "training"}, false},
+		{"", "chat-template", llamacpp.TemplateNames(), true},
 		{"timing", "mode", []string{"stream", "pick", "cot"}, false},
 		{"mediate", "rubric", []string{"none", "stage"}, false},
 		{"mediate", "turn", []string{"gold", "predicted:"}, true},

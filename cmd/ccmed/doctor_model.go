@@ -9,6 +9,7 @@ import (
 
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/cache"
+	"github.com/ccmed/ccmed/infer/llamacpp"
 )
 
 // aboutModel says what is told of a model: servers of the OpenAI API tell its name alone.
@@ -24,6 +25,20 @@ func aboutModel(m infer.Model) string {
 		return strings.Join(append(parts, "the server tells no digest"), ", ")
 	}
 	return strings.Join(append(parts, "digest "+short(m.Digest)), ", ")
+}
+
+// checkTemplate says which chat template the engine renders prompts with.
+func checkTemplate(e *llamacpp.Engine, given string) finding {
+	whose, foreign := e.Template()
+	detail := map[string]string{"server": "Ollama renders", "file": "the file's own", "given": given + " (--chat-template)"}[whose]
+	if detail == "" {
+		return finding{"chat template", faulty, "the file has none",
+			"choose one: --chat-template " + strings.Join(llamacpp.TemplateNames(), ", ") + " or a Jinja file"}
+	}
+	if foreign != "" {
+		detail += fmt.Sprintf("; %s is no control token of this model, which reads it as text", foreign)
+	}
+	return finding{"chat template", ok, detail, ""}
 }
 
 // checkModel asks one model a few questions whose answers say what it can do.
@@ -51,6 +66,12 @@ func (a *app) checkModel(ctx context.Context, m *modelFlags) ([]finding, error) 
 		return nil, err
 	}
 	b := bs[0]
+	if e, isEngine := f.raw(roleMediator).(*llamacpp.Engine); isEngine {
+		t := checkTemplate(e, m.chatTemplate)
+		if fs = append(fs, t); t.Result == faulty {
+			return fs, nil
+		}
+	}
 	p := infer.Prompt{Messages: []infer.Message{{Role: infer.System, Content: "Answer with one digit."}, {Role: infer.User, Content: "How many legs has a dog? Answer with one digit."}}, LeadIn: "Answer: "}
 	params := infer.Params{TopP: 1, Seed: 1}
 	bypass := cache.Bypass(ctx)

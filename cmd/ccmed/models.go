@@ -44,6 +44,7 @@ type modelFlags struct {
 	continueFinal  bool
 	patience       time.Duration
 	requestTimeout time.Duration
+	chatTemplate   string
 }
 
 func (m *modelFlags) register(cmd *cobra.Command) {
@@ -58,6 +59,8 @@ func (m *modelFlags) register(cmd *cobra.Command) {
 	f.StringVar(&m.cacheFile, "cache", "", `response cache: a file, "off", or "force" to use it without a model digest too (default: in the user's cache folder)`)
 	f.DurationVar(&m.patience, "patience", infer.DefaultPatience, "how long a request that failed is made again; 0 not at all")
 	f.DurationVar(&m.requestTimeout, "request-timeout", infer.DefaultTimeout, "how long a server may be silent before a request has failed; it may have to load the model first")
+	f.StringVar(&m.chatTemplate, "chat-template", "", "chat template of a GGUF file in place of its own, or where it has none: "+
+		strings.Join(llamacpp.TemplateNames(), ", ")+", or a Jinja file")
 	f.BoolVar(&m.continueFinal, "continue-final", false, "with --backend openai: the server continues an unfinished assistant message (vLLM does)")
 }
 
@@ -106,6 +109,8 @@ type fleet struct {
 	db    *cache.DB
 	// numCtx is the context length of each role; frozen before the run.
 	numCtx map[string]int
+	// template is the source of --chat-template.
+	template string
 
 	mu      sync.Mutex
 	current spec
@@ -142,6 +147,9 @@ func (a *app) newFleet(m *modelFlags, roles map[string]string) (*fleet, error) {
 			return nil, err
 		}
 		f.roles[role] = s
+	}
+	if err := f.useTemplate(); err != nil {
+		return nil, err
 	}
 	if m.cacheFile != "off" {
 		file := m.cacheFile
@@ -325,73 +333,6 @@ func (f *fleet) policy() infer.RetryPolicy {
 	return p
 }
 
-func (f *fleet) openEmbedded(ctx context.Context, s spec) (infer.Backend, error) {
-	o := llamacpp.Options{ModelPath: s.model, Name: strings.TrimSuffix(filepath.Base(s.model), filepath.Ext(s.model)),
-		GPULayers: f.flags.gpuLayers, Threads: f.flags.threads, NumCtx: f.flags.numCtx}
-	if !strings.EqualFold(filepath.Ext(s.model), ".gguf") {
-		// A name of Ollama's: the same weights and the server's own rendering.
-		server, err := ollama.New(f.app.ollamaHosts(f.flags)[0], s.model, ollama.Options{})
-		if err != nil {
-			return nil, err
-		}
-		m, err := server.Model(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("ask Ollama where %s lies (or give a GGUF file): %w", s.model, err)
-		}
-		if m.Path == "" {
-			return nil, fmt.Errorf("the weights of %s are not readable on this machine; give a GGUF file, or --backend ollama", s.model)
-		}
-		o.ModelPath, o.Name, o.Digest, o.TemplateHash = m.Path, s.model, m.Digest, m.TemplateHash
-		if err := f.makeRoom(ctx); err != nil {
-			return nil, err
-		}
-		// The prompt is the server's to the letter, with control tokens broken as
-		// it gets them itself.
-		o.Render = func(ctx context.Context, ms []infer.Message) (string, error) {
-			return server.Render(ctx, infer.Prompt{Messages: ms})
-		}
-		v, err := f.vocab(ctx, m.Path)
-		if err != nil {
-			return nil, err
-		}
-		if server, err = ollama.New(f.app.ollamaHosts(f.flags)[0], s.model, ollama.Options{Controls: v.Controls()}); err != nil {
-			return nil, err
-		}
-	}
-	return llamacpp.Open(ctx, o)
-}
-
-// makeRoom frees the GPU where the engine is about to use one.
-func (f *fleet) makeRoom(ctx context.Context) error {
-	if info, err := llamacpp.Load(""); err != nil || !info.GPU {
-		return nil // a library that cannot be loaded is reported when the model is opened
-	}
-	return f.freeGPU(ctx)
-}
-
-// freeGPU unloads models that Ollama holds on the GPU before the engine loads
-// one there: two of them seldom fit.
-func (f *fleet) freeGPU(ctx context.Context) error {
-	if f.flags.gpuLayers == 0 {
-		return nil
-	}
-	host := f.app.ollamaHosts(f.flags)[0]
-	loaded, err := ollama.Loaded(ctx, host)
-	if err != nil {
-		return nil // no server, nothing held
-	}
-	for _, m := range loaded {
-		if m.VRAM == 0 {
-			continue
-		}
-		f.app.note("unloading %s from Ollama: it holds %.1f GB of GPU memory that the embedded engine needs", m.Name, float64(m.VRAM)/1e9)
-		if err := ollama.Unload(ctx, host, m.Name); err != nil {
-			return fmt.Errorf("unload %s from Ollama: %w", m.Name, err)
-		}
-	}
-	return nil
-}
-
 func (f *fleet) openOllama(ctx context.Context, host, model string) (infer.Backend, error) {
 	b, err := ollama.New(host, model, ollama.Options{})
 	if err != nil {
@@ -410,21 +351,6 @@ func (f *fleet) openOllama(ctx context.Context, host, model string) (infer.Backe
 		return b, nil
 	}
 	return ollama.New(host, model, ollama.Options{Controls: v.Controls(), Tokenize: func(_ context.Context, s string) ([]int32, error) { return v.Tokenize(s) }})
-}
-
-func (f *fleet) vocab(ctx context.Context, path string) (*llamacpp.Vocab, error) {
-	if path == "" {
-		return nil, errors.New("the weights are not readable on this machine")
-	}
-	if v, ok := f.vocabs[path]; ok {
-		return v, nil
-	}
-	v, err := llamacpp.OpenVocab(ctx, path, "")
-	if err != nil {
-		return nil, err
-	}
-	f.vocabs[path] = v
-	return v, nil
 }
 
 // fit freezes the context length of a role: --num-ctx, or what the longest of

@@ -28,7 +28,7 @@ var reaches = reachOf(map[reach]string{
 	starts:   "python interpreter",
 	contacts: "host",
 	writes:   "out cache venv force",
-	reads: "apply base baselines config data embedder from gguf head judge labeller model package prompts prove-on runs simulator train tuned turn " +
+	reads: "apply base baselines config data embedder chat-template from gguf head judge labeller model package prompts prove-on runs simulator train tuned turn " +
 		"utterances",
 	plain: "alpha backend base-model batch card-items cells concurrency condition conditions contexts continue-final controls cosine-margin dropout " +
 		"dry-run dtype edits epochs eval-steps evaluate exclude-seen-contexts first-turn folds format fraction gpu-layers grace grad-accum " +

@@ -18,6 +18,7 @@ import (
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/strictjson"
 	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/infer/llamacpp"
 )
 
 // runFlags are common to every command that writes a run.
@@ -59,6 +60,12 @@ func (r *runFlags) check() error {
 func (a *app) identity(ctx context.Context, f *fleet, task string, ds []dialogue.Dialogue, r *runFlags, prompts map[string]string, options map[string]any) (run.Identity, error) {
 	id := run.Identity{Task: task, Version: version(), Seed: r.seed, Prompts: prompts, Options: options, Models: map[string]infer.Model{}, NumCtx: map[string]int{},
 		DataHash: dialogue.Hash(ds), Shard: r.shard}
+	if t := f.flags.chatTemplate; t != "" {
+		if path, err := filepath.Abs(t); err == nil && !slices.Contains(llamacpp.TemplateNames(), t) {
+			t = path
+		}
+		options["chat_template"] = t
+	}
 	for _, role := range f.order() {
 		m, err := f.Model(ctx, role)
 		if err != nil {

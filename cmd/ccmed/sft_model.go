@@ -83,6 +83,8 @@ func (p *predictFlags) check(thresholdGiven bool) error {
 		return usagef("no model given; name a package's folder with --model, or a GGUF file or a name of Ollama's with --head")
 	case p.models.backend != "" && p.models.backend != "embedded":
 		return usagef("hidden states come from the embedded engine; leave --backend out (a name of Ollama's opens the weights that Ollama serves)")
+	case p.models.chatTemplate != "":
+		return usagef("a tuned model reads the dialogue itself; leave --chat-template out")
 	case !(p.threshold > 0 && p.threshold <= 1):
 		return usagef("--threshold %g; it must lie above 0 and at most at 1", p.threshold)
 	case p.thresholdFrom != "" && p.thresholdFrom != "validation":

@@ -45,6 +45,26 @@ func MarkedModel(tb testing.TB, markers ...string) string {
 	return path
 }
 
+// BareModel returns a copy of the test model's file, in a folder of the test,
+// without its chat template.
+func BareModel(tb testing.TB) string {
+	tb.Helper()
+	b, err := os.ReadFile(ModelPath(tb))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	key := []byte("tokenizer.chat_template")
+	if bytes.Count(b, key) != 1 {
+		tb.Fatal("infertest: the test model has no chat template")
+	}
+	copy(b[bytes.Index(b, key):], "tokenizer.text_template")
+	path := filepath.Join(tb.TempDir(), "bare.gguf")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
 // tokenStrings is how a GGUF file holds strings in an array: each after its
 // length.
 func tokenStrings(ss []string) []byte {

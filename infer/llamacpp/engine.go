@@ -46,6 +46,11 @@ type Options struct {
 	// infer.Controls). nil means the file's own Jinja template.
 	Render       func(ctx context.Context, messages []infer.Message) (string, error)
 	TemplateHash string // identifies what Render does; the Jinja template's hash when empty
+	// ChatTemplate is the source of a Jinja template, see the function of that
+	// name, that takes the place of the file's own; with KeepTemplate only where
+	// the file has none.
+	ChatTemplate string
+	KeepTemplate bool
 }
 
 // Engine is an open model. It is safe for concurrent use and answers one request
@@ -53,7 +58,8 @@ type Options struct {
 type Engine struct {
 	opts     Options
 	onGPU    bool
-	template *chatTemplate
+	template *chatTemplate // nil where Options.Render renders
+	given    bool          // the template is Options.ChatTemplate
 	id       infer.Model
 
 	hashing sync.Mutex // guards id.Digest
@@ -145,6 +151,10 @@ func (e *Engine) start() error {
 		ContextTrain: train, TemplateHash: e.opts.TemplateHash, Server: "llama.cpp " + Release,
 	}
 	source := llama.ModelChatTemplate(e.model, "")
+	e.given = e.opts.ChatTemplate != "" && (source == "" || !e.opts.KeepTemplate)
+	if e.given {
+		source = e.opts.ChatTemplate
+	}
 	e.controls = newControls(e.vocabulary, source)
 	if e.opts.Render == nil {
 		t, err := newChatTemplate(source, e.text(e.bos), e.text(llama.VocabEOS(e.handle)))

@@ -1,21 +1,78 @@
 package llamacpp
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/ardanlabs/jinja"
+	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/infer"
 )
 
-// chatTemplate is the Jinja chat template of a GGUF file. yzma's own renderer
-// does not offer the templates bos_token and eos_token, which many need.
+// chatTemplate is a Jinja chat template, most often of a GGUF file. yzma's own
+// renderer does not offer the templates bos_token and eos_token, which many need.
 type chatTemplate struct {
 	jinja    *jinja.Template
 	hash     string
 	bos, eos string
+}
+
+// templates are chat templates for files that hold none, as base models do. Plain
+// is the text alone, for models that know no turns; one line break ends it, since
+// many vocabularies write two otherwise when a text follows. The others are their models'
+// own ("ChatML" is Qwen's and SmolLM's), for a system message and turns.
+var templates = map[string]string{
+	"plain": `{% for m in messages %}{{ (m.content | trim) + ('\n' if loop.last else '\n\n') }}{% endfor %}`,
+	"chatml": `{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}` +
+		`{{ '<|im_start|>assistant\n' }}`,
+	"gemma": `{{ bos_token }}{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}` +
+		`{% for m in messages %}{{ '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\n' + (m.content | trim) + '<end_of_turn>\n' }}` +
+		`{% endfor %}{{ '<start_of_turn>model\n' }}`,
+	"llama3": `{{ bos_token }}{% for m in messages %}` +
+		`{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' + (m.content | trim) + '<|eot_id|>' }}` +
+		`{% endfor %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}`,
+}
+
+// TemplateNames lists the templates that ChatTemplate knows by name.
+func TemplateNames() []string { return slices.Sorted(maps.Keys(templates)) }
+
+// maxTemplate is the most bytes of a template's file; the longest of open models
+// have 20,000.
+const maxTemplate = 1 << 20
+
+// ChatTemplate returns the Jinja source of a chat template: one of TemplateNames,
+// or what a file holds, its lines ended as on Unix.
+func ChatTemplate(nameOrFile string) (string, error) {
+	if t, ok := templates[nameOrFile]; ok {
+		return t, nil
+	}
+	b, err := disk.ReadFile(nameOrFile, maxTemplate)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("llamacpp: %q is neither a file nor a chat template known by name (%s)", nameOrFile, strings.Join(TemplateNames(), ", "))
+	}
+	if err != nil {
+		return "", fmt.Errorf("llamacpp: reading a chat template: %w", err)
+	}
+	s := string(bytes.TrimPrefix(b, []byte("\uFEFF")))
+	if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
+		return "", fmt.Errorf("llamacpp: the chat template %s is not text in UTF-8", nameOrFile)
+	}
+	if strings.TrimSpace(s) == "" {
+		return "", fmt.Errorf("llamacpp: the chat template %s is empty", nameOrFile)
+	}
+	s = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s)
+	if _, err := newChatTemplate(s, "", ""); err != nil {
+		return "", fmt.Errorf("%w (%s)", err, nameOrFile)
+	}
+	return s, nil
 }
 
 // newChatTemplate compiles a template; source may be empty, in which case
@@ -29,7 +86,7 @@ func newChatTemplate(source, bos, eos string) (*chatTemplate, error) {
 	t.hash = hex.EncodeToString(sum[:16])
 	var err error
 	if t.jinja, err = jinja.Compile(source); err != nil {
-		return nil, fmt.Errorf("llamacpp: the file's chat template cannot be read: %w", err)
+		return nil, fmt.Errorf("llamacpp: the chat template is not Jinja that can be read: %w", err)
 	}
 	return t, nil
 }
@@ -40,7 +97,8 @@ func newChatTemplate(source, bos, eos string) (*chatTemplate, error) {
 // before the first user message, as Ollama's templates do.
 func (t *chatTemplate) render(messages []infer.Message) (string, error) {
 	if t.jinja == nil {
-		return "", errors.New("llamacpp: the file has no chat template; ask it with raw prompts, or let Ollama render")
+		return "", errors.New("llamacpp: the model's file has no chat template; choose one with --chat-template (" +
+			strings.Join(TemplateNames(), ", ") + " or a Jinja file)")
 	}
 	s, err := t.execute(messages)
 	if err == nil {
@@ -52,7 +110,35 @@ func (t *chatTemplate) render(messages []infer.Message) (string, error) {
 			return s, nil
 		}
 	}
-	return "", fmt.Errorf("llamacpp: the file's chat template cannot render the messages: %w", err)
+	return "", fmt.Errorf("llamacpp: the chat template cannot render the messages: %w; another can be chosen with --chat-template", err)
+}
+
+// Template says whose chat template the engine uses: "server", "file", "given", or
+// "" where there is none; and the first text in what it writes that reads like a
+// control token and is none of this vocabulary's, so that the model reads it as
+// text.
+func (e *Engine) Template() (whose, foreign string) {
+	switch {
+	case e.template == nil:
+		return "server", ""
+	case e.template.jinja == nil:
+		return "", ""
+	case e.given:
+		whose = "given"
+	default:
+		whose = "file"
+	}
+	rendered, err := e.template.render([]infer.Message{{Role: infer.System, Content: "s"}, {Role: infer.User, Content: "u"}})
+	if err != nil {
+		return whose, ""
+	}
+	var families *infer.Controls
+	for _, at := range families.Find(rendered) {
+		if text := rendered[at[0]:at[1]]; len(e.all.Find(text)) == 0 {
+			return whose, text
+		}
+	}
+	return whose, ""
 }
 
 func (t *chatTemplate) execute(messages []infer.Message) (string, error) {
