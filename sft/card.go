@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 
-	"github.com/google/renameio/v2"
+	"github.com/ccmed/ccmed/bench/disk"
 )
 
 // Files of a package: a tuned model as it is served, its decision head, and what
@@ -62,7 +61,7 @@ func (c *Card) Write(dir string) error {
 	if err != nil {
 		return fmt.Errorf("encode the card: %w", err)
 	}
-	if err := renameio.WriteFile(filepath.Join(dir, CardFile), append(b, '\n'), 0o644); err != nil {
+	if err := disk.WriteFile(filepath.Join(dir, CardFile), append(b, '\n'), 0o644); err != nil {
 		return fmt.Errorf("write the card: %w", err)
 	}
 	return nil
@@ -71,7 +70,7 @@ func (c *Card) Write(dir string) error {
 // ReadCard reads the card of a package. A folder without one is fs.ErrNotExist.
 func ReadCard(dir string) (*Card, error) {
 	path := filepath.Join(dir, CardFile)
-	b, err := os.ReadFile(path)
+	b, err := disk.ReadEntry(path, disk.MaxText)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s is no package of a tuned model: %w; make one with `ccmed sft package`", dir, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/infer"
 )
 
@@ -50,7 +51,7 @@ func ReadCheckpoint(dir string) (*Checkpoint, error) {
 		Vocabulary int    `json:"vocab_size"`
 		Context    int    `json:"max_position_embeddings"`
 	}
-	b, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	b, err := disk.ReadFile(filepath.Join(dir, "config.json"), disk.MaxText)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, &infer.MissingError{What: fmt.Sprintf("%s is no Hugging Face checkpoint", dir), Err: errors.New("it has no config.json"),
@@ -89,7 +90,7 @@ func ReadCheckpoint(dir string) (*Checkpoint, error) {
 // parameters counts the values of a safetensors file from its header: eight bytes
 // of length, then JSON (the format of github.com/huggingface/safetensors).
 func parameters(file string) (int64, error) {
-	f, err := os.Open(file)
+	f, err := disk.Open(file)
 	if err != nil {
 		return 0, fmt.Errorf("read the base model: %w", err)
 	}
@@ -134,7 +135,7 @@ func checkTokenizer(dir string) error {
 	var config struct {
 		Template any `json:"chat_template"`
 	}
-	b, err := os.ReadFile(filepath.Join(dir, "tokenizer_config.json"))
+	b, err := disk.ReadFile(filepath.Join(dir, "tokenizer_config.json"), disk.MaxText)
 	if err == nil {
 		err = json.Unmarshal(b, &config)
 	}
@@ -170,7 +171,7 @@ func digestFiles(dir string, weights []string) (string, error) {
 
 // FileSum returns the SHA-256 of a file as hexadecimal digits.
 func FileSum(path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := disk.Open(path)
 	if err != nil {
 		return "", err
 	}

@@ -2,17 +2,17 @@ package sft
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 
-	"github.com/google/renameio/v2"
+	"github.com/ccmed/ccmed/bench/disk"
 )
 
 // Point is one step of a training, with the validation after it where there was
@@ -26,7 +26,7 @@ type Point struct {
 // ReadCurve reads the losses of a training run in the order of steps. A step that
 // was done again after a checkpoint counts as it was done last.
 func ReadCurve(dir string) ([]Point, error) {
-	f, err := os.Open(filepath.Join(dir, EventsFile))
+	f, err := disk.OpenEntry(filepath.Join(dir, EventsFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -71,13 +71,9 @@ func (t *TrainingRun) writeCurve() error {
 	if err != nil {
 		return err
 	}
-	f, err := renameio.NewPendingFile(filepath.Join(t.dir, LossFile), renameio.WithTempDir(t.dir), renameio.WithPermissions(0o644))
-	if err != nil {
-		return fmt.Errorf("write the loss curve: %w", err)
-	}
-	defer func() { _ = f.Cleanup() }() // nothing is left to do after the replacement
+	var b bytes.Buffer
 	num := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
-	w := csv.NewWriter(f)
+	w := csv.NewWriter(&b)
 	err = w.Write(curveColumns)
 	for _, p := range points {
 		row := make([]string, len(curveColumns))
@@ -94,7 +90,7 @@ func (t *TrainingRun) writeCurve() error {
 	if err := errors.Join(err, w.Error()); err != nil {
 		return fmt.Errorf("write the loss curve: %w", err)
 	}
-	if err := f.CloseAtomicallyReplace(); err != nil {
+	if err := disk.WriteFile(filepath.Join(t.dir, LossFile), b.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write the loss curve: %w", err)
 	}
 	return nil

@@ -14,9 +14,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/ccmed/ccmed/bench/dialogue"
+	"github.com/ccmed/ccmed/bench/disk"
 )
 
 // ExportSchema is the version of the exported files' format.
@@ -341,7 +340,7 @@ func (x *Export) write(ctx context.Context, dir string, records map[string][]Rec
 			}
 		}
 		x.Hashes[file] = sum(b.Bytes())
-		if err := renameio.WriteFile(filepath.Join(dir, file), b.Bytes(), 0o644, renameio.WithTempDir(dir)); err != nil {
+		if err := disk.WriteFile(filepath.Join(dir, file), b.Bytes(), 0o644); err != nil {
 			return fmt.Errorf("write the export: %w", err)
 		}
 	}
@@ -351,7 +350,7 @@ func (x *Export) write(ctx context.Context, dir string, records map[string][]Rec
 // ReadExport reads the description of an export and checks that its files are
 // those that it describes.
 func ReadExport(dir string) (*Export, error) {
-	b, err := os.ReadFile(filepath.Join(dir, ExportFile))
+	b, err := disk.ReadEntry(filepath.Join(dir, ExportFile), disk.MaxText)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s holds no complete export (no %s); make one with: ccmed sft export --data DIR --out %s", dir, ExportFile, dir)
 	}
@@ -371,7 +370,10 @@ func ReadExport(dir string) (*Export, error) {
 		}
 	}
 	for _, file := range sortedKeys(x.Hashes) {
-		b, err := os.ReadFile(filepath.Join(dir, file))
+		if file != filepath.Base(file) {
+			return nil, fmt.Errorf("%s names the file %q outside its folder; export again", filepath.Join(dir, ExportFile), file)
+		}
+		b, err := disk.ReadEntry(filepath.Join(dir, file), disk.MaxText)
 		if err != nil {
 			return nil, fmt.Errorf("read the export: %w", err)
 		}
@@ -415,7 +417,7 @@ func writeJSON(path string, v any) error {
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err := renameio.WriteFile(path, b.Bytes(), 0o644, renameio.WithTempDir(filepath.Dir(path))); err != nil {
+	if err := disk.WriteFile(path, b.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil

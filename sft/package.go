@@ -14,6 +14,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 	"github.com/ccmed/ccmed/scripts"
@@ -75,7 +76,7 @@ func Build(ctx context.Context, o PackageOptions) (made *Package, err error) {
 	}
 	final := filepath.Join(o.Train, FinalDir) // the run may have moved since
 	var t outcome
-	if b, err := os.ReadFile(filepath.Join(final, trainedFile)); err != nil {
+	if b, err := disk.ReadEntry(filepath.Join(final, trainedFile), disk.MaxText); err != nil {
 		return nil, fmt.Errorf("read the result of the training: %w", err)
 	} else if err := json.Unmarshal(b, &t); err != nil {
 		return nil, fmt.Errorf("read the result of the training: %s: %w", filepath.Join(final, trainedFile), err)

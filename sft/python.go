@@ -16,8 +16,8 @@ import (
 	"strings"
 
 	"github.com/gofrs/flock"
-	"github.com/google/renameio/v2"
 
+	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/llamacpp"
@@ -147,7 +147,7 @@ func UnpackScripts() (string, error) {
 		if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, b) {
 			return nil
 		}
-		return renameio.WriteFile(path, b, 0o644, renameio.WithTempDir(dir))
+		return disk.WriteFile(path, b, 0o644)
 	})
 	if err != nil {
 		return "", fmt.Errorf("unpack the Python programs: %w", err)

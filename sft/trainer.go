@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/report"
 )
 
@@ -184,13 +185,13 @@ func (t *TrainingRun) supervise(ctx context.Context, s Supervision) (*TrainResul
 	if err != nil {
 		return nil, err
 	}
-	log, err := os.OpenFile(filepath.Join(t.dir, TrainLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	log, err := disk.Append(filepath.Join(t.dir, TrainLog), 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the trainer's log: %w", err)
 	}
 	defer log.Close()
 	fmt.Fprintf(log, "--- %s %s\n", s.Now().UTC().Format(time.RFC3339), strings.Join(cmd.Args, " "))
-	events, err := os.OpenFile(filepath.Join(t.dir, EventsFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	events, err := disk.Append(filepath.Join(t.dir, EventsFile), 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open the events: %w", err)
 	}
@@ -423,7 +424,7 @@ func ended(err error, log string) *TrainError {
 
 // lastLine returns the last line of a log that says something.
 func lastLine(path string) string {
-	f, err := os.Open(path)
+	f, err := disk.OpenEntry(path)
 	if err != nil {
 		return "" // the log is for explaining only
 	}

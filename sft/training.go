@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/ccmed/ccmed/bench/disk"
 )
 
 // TrainSchema is the version of a training run's files.
@@ -150,6 +152,9 @@ func ResumeTraining(dir string) (*TrainingRun, error) {
 	if _, err := ReadTraining(dir); err != nil { // before a lock is left where there is no run
 		return nil, err
 	}
+	if err := linkless(dir); err != nil {
+		return nil, err
+	}
 	t, err := lockTraining(dir)
 	if err != nil {
 		return nil, err
@@ -166,10 +171,24 @@ func ResumeTraining(dir string) (*TrainingRun, error) {
 	return t, nil
 }
 
+// linkless refuses a folder with links. The trainer writes and removes files in it
+// wherever they lead, and a folder that was copied from elsewhere may lead anywhere.
+func linkless(dir string) error {
+	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && path != dir && e.Type()&fs.ModeSymlink != 0 {
+			_, err = disk.OpenEntry(path)
+		}
+		if err != nil {
+			return fmt.Errorf("look into the run folder: %w", err)
+		}
+		return nil
+	})
+}
+
 // ReadTraining reads what a training run is.
 func ReadTraining(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, ManifestFile)
-	b, err := os.ReadFile(path)
+	b, err := disk.ReadEntry(path, disk.MaxText)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s is no training run: %w; start one with: ccmed sft train", dir, err)
 	}

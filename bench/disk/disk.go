@@ -18,6 +18,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/google/renameio/v2"
@@ -170,31 +171,79 @@ func read(f *os.File, path string, limit int64) ([]byte, error) {
 // written to and stays. A link or folder is refused: what a link points to
 // belongs to somebody.
 func WriteFile(path string, data []byte, perm fs.FileMode) error {
+	to, err := Look(path)
+	if err != nil {
+		return err
+	}
+	if to == Stream {
+		return writeThrough(path, data)
+	}
+	return replace(path, data, perm)
+}
+
+// Target is what WriteFile meets at a path.
+type Target int
+
+const (
+	Vacant Target = iota // nothing is there
+	File                 // a regular file, which is replaced
+	Stream               // a pipe or device, which is written to
+)
+
+// Look tells what WriteFile would meet at path. A link or folder is the *NodeError
+// with which WriteFile would refuse it.
+func Look(path string) (Target, error) {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		return Vacant, nil
 	case err != nil:
-		return err
-	case info.Mode()&fs.ModeSymlink != 0 && stream(path):
-		return writeThrough(path, data) // /dev/stdout is a link
+		return Vacant, err
 	case info.Mode().IsRegular():
-	case info.Mode()&(fs.ModeNamedPipe|fs.ModeDevice|fs.ModeCharDevice) != 0:
-		return writeThrough(path, data)
-	default:
-		e := regular(path, info)
-		var n *NodeError
-		if errors.As(e, &n) {
-			n.Remedy = "name another file: only regular files are replaced"
+		return File, nil
+	case info.Mode()&fs.ModeSymlink != 0: // /dev/stdout is a link
+		if end, err := os.Stat(path); err == nil && stream(end) {
+			return Stream, nil
 		}
-		return e
+	case stream(info):
+		return Stream, nil
 	}
-	return renameio.WriteFile(path, data, perm, renameio.WithTempDir(filepath.Dir(path)), renameio.WithExistingPermissions())
+	err = regular(path, info)
+	var n *NodeError
+	if errors.As(err, &n) {
+		n.Remedy = "name another file: only regular files are replaced"
+	}
+	return Vacant, err
 }
 
-// stream reports whether a link leads to a pipe or device.
-func stream(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode()&(fs.ModeNamedPipe|fs.ModeDevice|fs.ModeCharDevice) != 0
+func stream(info fs.FileInfo) bool {
+	return info.Mode()&(fs.ModeNamedPipe|fs.ModeDevice|fs.ModeCharDevice) != 0
+}
+
+// pending are the temporary files of replacements that are going on.
+var pending sync.Map
+
+// RemovePending removes the temporary files of writes that are going on, for a
+// process that ends without waiting for them.
+func RemovePending() {
+	pending.Range(func(path, _ any) bool {
+		_ = os.Remove(path.(string)) // another goroutine may have renamed it by now
+		return true
+	})
+}
+
+func replace(path string, data []byte, perm fs.FileMode) error {
+	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(perm), renameio.WithTempDir(filepath.Dir(path)), renameio.WithExistingPermissions())
+	if err != nil {
+		return err
+	}
+	pending.Store(f.Name(), nil)
+	defer pending.Delete(f.Name())
+	defer func() { _ = f.Cleanup() }() // nothing is left to do after the replacement
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	return f.CloseAtomicallyReplace()
 }
 
 func writeThrough(path string, data []byte) error {

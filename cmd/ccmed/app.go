@@ -17,6 +17,7 @@ import (
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/visible"
+	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/sft"
 )
 
@@ -39,8 +40,25 @@ type app struct {
 	configFile           string
 }
 
+// standardOutput remembers the first write that failed, for a command whose results went
+// nowhere is not done, whether or not it looked.
+type standardOutput struct {
+	io.Writer
+	failed error
+}
+
+func (o *standardOutput) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	if err != nil && o.failed == nil {
+		o.failed = &outputError{err}
+	}
+	return n, err
+}
+
 // main runs one command line and returns its exit code.
 func (a *app) main(args []string) int {
+	out := &standardOutput{Writer: a.stdout}
+	a.stdout = out
 	a.stderr = visible.Writer(a.stderr) // servers, models and foreign files have a say in it
 	a.interrupts = &interrupts{say: func() { a.note("stopping after the items in hand; interrupt again to stop at once") }}
 	ctx, stop := a.interrupts.listen(context.Background())
@@ -52,6 +70,9 @@ func (a *app) main(args []string) int {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	cmd, err := root.ExecuteContextC(ctx)
+	if code := exitCode(err); out.failed != nil && (code == exitDone || code == exitErrors) {
+		err = out.failed
+	}
 	if err != nil {
 		a.explain(cmd, err)
 	}
@@ -84,7 +105,7 @@ func (a *app) explain(cmd *cobra.Command, err error) {
 		fmt.Fprintln(a.stderr, "interrupted")
 		return
 	}
-	fmt.Fprintf(a.stderr, "ccmed: %v\n", err)
+	fmt.Fprintf(a.stderr, "ccmed: %s\n", infer.Redact(err.Error()))
 	var usage *usageError
 	if errors.As(err, &usage) && cmd != nil {
 		fmt.Fprintf(a.stderr, "Try: %s --help\n", cmd.CommandPath())
@@ -213,7 +234,7 @@ func (a *app) progress() run.Progress {
 // note prints a line for the user that is not data.
 func (a *app) note(format string, args ...any) {
 	if !a.quiet {
-		fmt.Fprintf(a.stderr, format+"\n", args...)
+		fmt.Fprintln(a.stderr, infer.Redact(fmt.Sprintf(format, args...)))
 	}
 }
 
@@ -235,7 +256,11 @@ func (a *app) exact() io.Writer {
 }
 
 func isTerminal(w io.Writer) bool {
-	f, ok := visible.Under(w).(*os.File)
+	w = visible.Under(w)
+	if o, ok := w.(*standardOutput); ok {
+		w = o.Writer
+	}
+	f, ok := w.(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())
 }
 

@@ -12,10 +12,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
+
+	"github.com/ccmed/ccmed/bench/disk"
 )
 
 // docsCmd writes what describes the program: for package makers, editors and the
@@ -104,7 +105,7 @@ func writeMarkdown(root *cobra.Command, dir string) error {
 		if err == nil && !bytes.HasPrefix(old, []byte(generated)) {
 			return fmt.Errorf("%s is no page of this command and is kept; name another folder", path)
 		}
-		if err := renameio.WriteFile(path, []byte(text), 0o644); err != nil {
+		if err := disk.WriteFile(path, []byte(text), 0o644); err != nil {
 			return fmt.Errorf("write the pages: %w", err)
 		}
 	}

@@ -23,8 +23,10 @@ const (
 const exitCodesHelp = `Exit codes:
 
   0    done
-  1    failed: the error says what and how to mend it
-  2    usage: an unknown flag, a missing argument, a value out of range
+  1    failed: the error says what and how to mend it. Standard output or --out
+       that cannot be written to is a failure of every command
+  2    usage: an unknown flag, a missing argument, a value out of range, a setting
+       that ccmed.yaml must not make
   3    errors beyond --max-failures (default 0), bad input lines of metrics, or,
        with --strict, unscored samples; what was done is kept
   4    a needed service, model or library is missing
@@ -46,6 +48,14 @@ type partialError struct{ err error }
 
 func (e *partialError) Error() string { return e.err.Error() }
 func (e *partialError) Unwrap() error { return e.err }
+
+// outputError is a failed write to standard output.
+type outputError struct{ err error }
+
+func (e *outputError) Error() string {
+	return fmt.Sprintf("standard output cannot be written to, and what was asked for is not all there: %v", e.err)
+}
+func (e *outputError) Unwrap() error { return e.err }
 
 // exitCode is the only place where an error becomes an exit code.
 func exitCode(err error) int {

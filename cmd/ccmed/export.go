@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/export"
 	"github.com/ccmed/ccmed/bench/run"
 )
@@ -96,11 +96,11 @@ func (a *app) export(path string, format export.Format, out string, force bool) 
 		if format == export.Inspect && isDir(out) {
 			out = filepath.Join(out, x.LogName(".eval"))
 		}
-		if out != "-" && exists(out) && !force {
-			return fmt.Errorf("%s exists and is kept; --force replaces it, --out names another", out)
-		}
-		if exists(out) {
-			if err := ownFile(out); err != nil {
+		if out != "-" {
+			if err := os.MkdirAll(filepath.Dir(out), 0o777); err != nil {
+				return fmt.Errorf("write the export: %w", err)
+			}
+			if err := vacantFile(out, force); err != nil {
 				return err
 			}
 		}
@@ -132,11 +132,7 @@ func (a *app) exportFile(x *export.Run, format export.Format, out string) error 
 	if err != nil {
 		return err
 	}
-	err = os.MkdirAll(filepath.Dir(out), 0o777)
-	if err == nil {
-		err = renameio.WriteFile(out, b.Bytes(), 0o644)
-	}
-	if err != nil {
+	if err := disk.WriteFile(out, b.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write the export: %w", err)
 	}
 	return nil

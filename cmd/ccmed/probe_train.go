@@ -12,10 +12,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/ccmed/ccmed/bench/dialogue"
+	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/infer/ollama"
@@ -297,14 +297,16 @@ func (a *app) writeOut(path string, write func(io.Writer) error) error {
 	if path == "" {
 		return write(a.exact())
 	}
-	if exists(path) {
+	if to, err := disk.Look(path); err != nil {
+		return err
+	} else if to == disk.File {
 		return fmt.Errorf("%s exists and is kept; name another file with --out, or remove it", path)
 	}
 	var b bytes.Buffer
 	if err := write(&b); err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(path, b.Bytes(), 0o644); err != nil {
+	if err := disk.WriteFile(path, b.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	a.note("%s written", path)

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/sft"
@@ -95,7 +95,7 @@ func (a *app) report(ctx context.Context, paths []string, r *reportFlags) error 
 	if err := report.Write(&b, format.format, sections, report.Options{Title: r.title}); err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(out, b.Bytes(), 0o644); err != nil {
+	if err := disk.WriteFile(out, b.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	a.note("%s written", out)
@@ -105,13 +105,17 @@ func (a *app) report(ctx context.Context, paths []string, r *reportFlags) error 
 // vacantFile tells what keeps a file from being written, before the work for it is
 // done.
 func vacantFile(path string, force bool) error {
-	st, err := os.Stat(path)
-	switch {
-	case err == nil && st.IsDir():
+	if isDir(path) {
 		return fmt.Errorf("%s is a folder; --out names the file to write", path)
-	case err == nil && !force:
+	}
+	switch to, err := disk.Look(path); {
+	case err != nil:
+		return err
+	case to == disk.Stream:
+		return nil
+	case to == disk.File && !force:
 		return fmt.Errorf("%s exists and is kept; --force replaces it, --out names another", path)
-	case err == nil:
+	case to == disk.File:
 		return ownFile(path)
 	}
 	if st, err := os.Stat(filepath.Dir(path)); err != nil || !st.IsDir() {

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/report"
 	bench "github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/visible"
@@ -298,7 +298,7 @@ func writePage(path, title string, sections []report.Section) error {
 	if err := report.Write(&b, report.HTML, sections, report.Options{Title: title}); err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(path, b.Bytes(), 0o644); err != nil {
+	if err := disk.WriteFile(path, b.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	return nil

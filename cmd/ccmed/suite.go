@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/ccmed/ccmed/bench/disk"
@@ -393,7 +392,7 @@ func writeSuiteJSON(path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", path, err)
 	}
-	if err := renameio.WriteFile(path, append(b, '\n'), 0o644, renameio.WithTempDir(filepath.Dir(path))); err != nil {
+	if err := disk.WriteFile(path, append(b, '\n'), 0o644); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
@@ -460,7 +459,7 @@ func (a *app) runPlainStep(ctx context.Context, s suiteStep) (outcome, error) {
 // prints JSON.
 func (a *app) call(ctx context.Context, s suiteStep, args []string) (err error) {
 	a.note("%s, %s: %s", s.position, s.Name, commandLine(args))
-	file, err := os.Create(s.Folder + textFile)
+	file, err := disk.OpenFile(s.Folder+textFile, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("keep what the step prints: %w", err)
 	}
