@@ -10,9 +10,13 @@ trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work"
 "$work/bin/pip" install -q --disable-pip-version-check --only-binary :all: --require-hashes -r requirements-uv.txt
 for list in requirements-*.in; do
-  deps=()
-  # These two are installed into environments that have what they need.
-  case $list in requirements-gguf.in | requirements-lm-eval.in) deps=(--no-deps) ;; esac
+  how=()
+  case $list in
+    # These two are installed into environments that have what they need.
+    requirements-gguf.in | requirements-lm-eval.in) how=(--no-deps) ;;
+    # Here pip takes packages that are wanted with an extra for others without a version.
+    requirements-exports.in) how=(--no-strip-extras) ;;
+  esac
   UV_CUSTOM_COMPILE_COMMAND="scripts/lock_requirements.sh" "$work/bin/uv" pip compile -q --universal --python-version 3.11 \
-    --generate-hashes --no-annotate "${deps[@]}" "$@" "$list" -o "${list%.in}.txt"
+    --generate-hashes --no-annotate "${how[@]}" "$@" "$list" -o "${list%.in}.txt"
 done

@@ -82,7 +82,7 @@ matrix is one step for every combination of its values.`,
 	}
 	f := runCmd.Flags()
 	f.StringVar(&out, "out", "", "folder of the suite: of its runs, and of what its steps print")
-	f.StringArrayVar(&set, "set", nil, "value of a variable, as key=value; repeat it for more")
+	f.StringArrayVar(&set, "set", nil, "value of a variable, as NAME=VALUE; repeat it for more")
 	f.BoolVar(&dry, "dry-run", false, "print the commands and run none")
 	cmd.AddCommand(runCmd, &cobra.Command{
 		Use: "ls", Short: "List the embedded suites", Args: cobra.NoArgs, Example: "  ccmed suite ls",
@@ -106,7 +106,7 @@ func parseSet(set []string) (map[string]string, error) {
 	for _, s := range set {
 		key, value, ok := strings.Cut(s, "=")
 		if !ok || key == "" {
-			return nil, usagef("--set %q is not key=value", s)
+			return nil, usagef("--set %q is not NAME=VALUE", s)
 		}
 		if _, twice := vars[key]; twice {
 			return nil, usagef("--set gives %s twice", key)
