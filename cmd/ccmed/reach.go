@@ -34,7 +34,7 @@ var reaches = reachOf(map[reach]string{
 		"dry-run dtype edits epochs eval-steps evaluate exclude-seen-contexts first-turn folds format fraction gpu-layers grace grad-accum " +
 		"gradient-checkpointing groups help hide-mediator history holdout item json kind labeller-rule lambda layers lenient limit load-in-4bit " +
 		"lr-adapter lr-head margin mask-markers max-failures max-length max-steps max-tokens mediation-limit method min-mass mode name no-color " +
-		"no-lead-in no-ollama nproc num-ctx pos-weight preset prove-n prove-tokens quantize quiet rank reason-tokens resamples resume reuse-tokens " +
+		"no-lead-in no-ollama nproc num-ctx patience pos-weight preset prove-n prove-tokens quantize quiet rank reason-tokens request-timeout resamples resume reuse-tokens " +
 		"reverse rubric samples save-seconds save-steps section seed seeds set shard shuffles sim-max-tokens sim-temperature since sort split " +
 		"stall-timeout status step strict targets task temperature texts threads threshold threshold-from title turns unpaired unscored variant " +
 		"version warmup-steps",

@@ -49,6 +49,8 @@ func TestRecordedFlags(t *testing.T) {
 					value = "true"
 				case "int", "int64", "float64":
 					value = "1"
+				case "duration":
+					value = "1s"
 				}
 				command = append(command, "--"+f.Name+"="+value)
 			})
