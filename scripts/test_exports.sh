@@ -16,9 +16,9 @@ if [ -z "$python" ]; then
     echo "test_exports: installing inspect_ai, lm-eval and others into $venv (a minute, once)" >&2
     rm -rf "$cache"/python/exports-*
     python3 -m venv "$venv" >&2
-    install=(install -q --disable-pip-version-check --only-binary :all: --require-hashes)
+    install=(install -q --disable-pip-version-check --only-binary :all: --require-hashes --no-deps)
     "$venv/bin/pip" "${install[@]}" -r "$here/requirements-exports.txt" >&2
-    "$venv/bin/pip" "${install[@]}" --no-deps -r "$here/requirements-lm-eval.txt" >&2
+    "$venv/bin/pip" "${install[@]}" -r "$here/requirements-lm-eval.txt" >&2
     touch "$venv/complete"
   fi
   exec 9>&-

