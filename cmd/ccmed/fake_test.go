@@ -34,6 +34,9 @@ type fake struct {
 	asked int // generations, not renderings
 	lives int // generations until the connections break; below 0 never
 	stuck int // generations of the model stuck
+
+	fails          int // every so many answers of /v1 are spoilt; 0 none
+	served, spoilt int
 }
 
 var fakeModels = []string{"fake", "other", "small", "slow", "stuck", "prose", "mute", "thinking"}
@@ -293,6 +296,9 @@ func (f *fake) completion(w http.ResponseWriter, r *http.Request) {
 		choice["message"] = obj{"role": "assistant", "content": t.text}
 		choice["logprobs"] = obj{"content": t.logprobs()}
 	}
-	reply(w, 200, obj{"id": "1", "object": "chat.completion", "model": q.Model, "choices": []obj{choice},
-		"usage": obj{"prompt_tokens": len(text) / 4, "completion_tokens": 1, "total_tokens": len(text)/4 + 1}})
+	answer := obj{"id": "1", "object": "chat.completion", "model": q.Model, "choices": []obj{choice},
+		"usage": obj{"prompt_tokens": len(text) / 4, "completion_tokens": 1, "total_tokens": len(text)/4 + 1}}
+	if !f.fail(w, answer) {
+		reply(w, 200, answer)
+	}
 }

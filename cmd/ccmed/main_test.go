@@ -39,6 +39,8 @@ func TestMain(m *testing.M) {
 //	interrupt N ccmed ARGS...  stops the program after N more answers; it must exit with 130
 //	interrupt N twice ccmed ARGS...  the same, with a second interrupt right after the first
 //	fake dies N | lives    breaks all connections after N more answers, or no longer
+//	fake fails N           spoils every Nth answer of /v1, in many ways
+//	fake spoilt N          at least so many were spoilt
 //	fake asked [N]         the number of answers given (since the last time) is N, or above 0
 //	fake wait N            waits for N answers since the last time
 //	edit FILE PATH JSON    sets a place in a JSON file; without JSON removes it
@@ -178,6 +180,16 @@ func fakeCmd(ts *testscript.TestScript, _ bool, args []string) {
 		f.setLives(-1)
 	case "dies":
 		f.setLives(number())
+	case "fails":
+		f.mu.Lock()
+		f.fails = number()
+		f.mu.Unlock()
+	case "spoilt": // at least so many
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.spoilt < number() {
+			ts.Fatalf("the server spoilt %d answers", f.spoilt)
+		}
 	case "asked":
 		n := f.count() - f.seen
 		if len(args) == 1 && n == 0 || len(args) == 2 && n != number() {

@@ -282,7 +282,7 @@ func (f *fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
 				return nil, err
 			}
 			for _, n := range b.Notes() {
-				f.app.note("%s: %s", h, n)
+				f.app.note("%s: %s", infer.Redact(h), n)
 			}
 			hosts = append(hosts, b)
 		}

@@ -117,7 +117,7 @@ func (b *Backend) read(p infer.Prompt, o infer.Params, r *completion) (answer, e
 		out.thinking = c.Message.Reasoning
 	}
 	if n, most := len(out.text)+len(out.thinking), textBytes*(max(1, o.MaxTokens)+4); n > most {
-		return answer{}, &infer.BrokenError{What: fmt.Sprintf("the server's answer holds %d bytes of text, too many for the %d tokens asked for",
+		return answer{}, &infer.BrokenError{What: fmt.Sprintf("the server's answer holds %d bytes of text, too many for max_tokens %d",
 			n, max(1, o.MaxTokens))}
 	}
 	if out.stop == "" {

@@ -59,7 +59,7 @@ var faults = map[string]struct {
 	"no message":              {changed(func(_, c obj) { delete(c, "message") }), "without choices", false},
 	"choices of another kind": {changed(func(b, _ obj) { b["choices"] = "4" }), "form", false},
 	"not ended":               {changed(func(_, c obj) { c["finish_reason"] = nil }), "finish_reason", false},
-	"an endless text":         {changed(func(_, c obj) { c["message"] = obj{"content": strings.Repeat("4", 2000)} }), "too many for the 1 tokens", false},
+	"an endless text":         {changed(func(_, c obj) { c["message"] = obj{"content": strings.Repeat("4", 2000)} }), "too many for max_tokens 1", false},
 	"longer than memory":      {infertest.Response{Body: `{"choices":[` + strings.Repeat(" ", 3<<20) + `]}`}, "longer than", false},
 	"other tokens":            {changed(func(_, c obj) { c["message"] = obj{"content": "7"} }), "of other tokens", false},
 	"half the alternatives":   {changed(func(_, c obj) { setTops(c, tops(c)[1:9]) }), "8 of the 20 alternatives", false},
