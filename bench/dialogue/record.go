@@ -108,6 +108,8 @@ func parse(file string, raw []byte) (Dialogue, []Problem) {
 			c.add("", nil, "not JSON: "+err.Error(), "mend or remove it")
 		case strings.HasPrefix(e.What, "not JSON") && e.Field != "":
 			c.add("", nil, fmt.Sprintf("%s (byte %d, in the field %s)", e.What, e.Offset, e.Field), e.Remedy)
+		case e.Field == "" && e.Unwrap() != nil:
+			c.add("", nil, e.What, "write one record a file, or one a line of a .jsonl file")
 		case e.Field == "" && e.Offset > 0:
 			c.add("", nil, fmt.Sprintf("%s (byte %d)", e.What, e.Offset), e.Remedy)
 		default:

@@ -71,8 +71,12 @@ func Unmarshal(b []byte, v any, opts ...Option) error {
 	if !errors.As(err, &te) {
 		return err
 	}
-	return &Error{Field: path(pointerAt(b, int(te.Offset)-1)), Offset: te.Offset, cause: te,
+	e := &Error{Field: path(pointerAt(b, int(te.Offset)-1)), Offset: te.Offset, cause: te,
 		What: fmt.Sprintf("a JSON %s stands where %s is expected", te.Value, inWords(te.Type)), Remedy: "mend the field"}
+	if e.Field == "" {
+		e.Remedy = "write it so"
+	}
+	return e
 }
 
 // inWords names what a Go type is read from.
@@ -213,15 +217,17 @@ func syntax(b []byte, err error) error {
 	if !errors.As(err, &s) {
 		return &Error{What: err.Error(), Remedy: "mend the text"}
 	}
-	e := &Error{Field: path(s.JSONPointer), Offset: s.ByteOffset, What: "not JSON: " + s.Err.Error(), Remedy: "mend or remove it; it may be a download that broke off"}
+	e := &Error{Field: path(s.JSONPointer), Offset: s.ByteOffset, What: "not JSON: " + s.Err.Error(), Remedy: "mend it there"}
 	switch {
+	case bytes.HasPrefix(bytes.TrimSpace(b), []byte{'<'}):
+		e.What, e.Remedy = "not JSON but HTML or XML", "fetch the file itself"
 	case errors.Is(s.Err, jsontext.ErrDuplicateName):
 		e.What, e.Remedy = "the key stands twice in its object", "keep one of them"
 	case errors.Is(s.Err, io.ErrUnexpectedEOF):
-		e.What = "not JSON: the text ends too early"
+		e.What, e.Remedy = "not JSON: the text ends too early", "mend or remove it; it may be a download that broke off"
 		e.Offset = int64(len(b))
 	case strings.Contains(s.Err.Error(), "surrogate"):
-		e.What, e.Remedy = "the text holds half a surrogate pair ("+s.Err.Error()+")", "write the character in full"
+		e.What, e.Remedy = "the text holds half a surrogate pair, "+escape.FindString(s.Err.Error()), "write the character in full"
 	}
 	return e
 }
@@ -247,6 +253,9 @@ func path(p jsontext.Pointer) string {
 	}
 	return b.String()
 }
+
+// escape matches how a JSON text writes half a pair.
+var escape = regexp.MustCompile(`\\u[0-9A-Fa-f]{4}`)
 
 // plainKey matches keys that a path shows without quotes.
 var plainKey = regexp.MustCompile(`^[\pL\pN_ …-]+$`)

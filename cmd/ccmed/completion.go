@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/ccmed/ccmed/bench/export"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/visible"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 	"github.com/ccmed/ccmed/infer/ollama"
 	"github.com/ccmed/ccmed/sft"
@@ -127,6 +129,10 @@ func completeList(begun string, values []string) []string {
 	return out
 }
 
+// shellWord matches what a shell takes for itself when it stands in a command line: a
+// server's or folder's name must not become a command.
+var shellWord = regexp.MustCompile(`^[\pL\pN._:/@+=,-]+$`)
+
 // completionPatience is how long a user who presses the tab key waits for a server.
 const completionPatience = 700 * time.Millisecond
 
@@ -146,7 +152,7 @@ func (a *app) completeModels(cmd *cobra.Command, _ []string, begun string) ([]st
 			continue
 		}
 		for _, m := range models {
-			if strings.HasPrefix(m.Name, begun) {
+			if strings.HasPrefix(m.Name, begun) && shellWord.MatchString(m.Name) {
 				out = append(out, m.Name)
 			}
 		}
@@ -164,12 +170,12 @@ func completeRuns(_ *cobra.Command, _ []string, begun string) ([]string, cobra.S
 	var out []string
 	for _, m := range manifests {
 		path := filepath.Dir(m)
-		if !strings.HasPrefix(path, begun) {
+		if !strings.HasPrefix(path, begun) || !shellWord.MatchString(path) {
 			continue
 		}
 		about := ""
 		if d, err := run.Open(path); err == nil {
-			about = fmt.Sprintf("%s, %s", d.Manifest().Identity.Task, d.Manifest().Status)
+			about = visible.Line(fmt.Sprintf("%s, %s", d.Manifest().Identity.Task, d.Manifest().Status))
 		}
 		out = append(out, cobra.CompletionWithDesc(path, about))
 	}

@@ -29,7 +29,7 @@ func (d *dataFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&d.dir, "data", "", `folder or JSONL file of CC-Mediation records (their repository's data folder works); "sample" is the embedded sample`)
 	f.StringVar(&d.split, "split", "", "evaluate or training, where the folder holds both (default evaluate)")
-	f.BoolVar(&d.lenient, "lenient", false, "leave out records that cannot be used, count them and go on")
+	f.BoolVar(&d.lenient, "lenient", false, "leave out records and predictions that cannot be used, name them and go on")
 	f.IntVar(&d.limit, "limit", 0, "take the first N dialogues, spread over stages; 0 takes all")
 }
 

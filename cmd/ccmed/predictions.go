@@ -31,18 +31,26 @@ const (
 // what is not of one of the dialogues: ids that they do not have, ids twice, turns
 // outside. With lenient such entries are left out and told.
 func (a *app) lines(path string, ds []dialogue.Dialogue, lenient bool) (map[string]line, error) {
-	var entries []entry
-	if st, err := os.Stat(path); err == nil && st.IsDir() {
-		of, err := linesOfRun(path)
-		if err != nil {
-			return nil, err
-		}
-		for _, key := range slices.Sorted(maps.Keys(of)) {
-			entries = append(entries, entry{key, of[key]})
-		}
-	} else if entries, err = readPredictions(path); err != nil {
+	entries, err := readEntries(path)
+	if err != nil {
 		return nil, err
 	}
+	return a.checked(path, entries, ds, lenient)
+}
+
+func readEntries(path string) (entries []entry, err error) {
+	if st, err := os.Stat(path); err != nil || !st.IsDir() {
+		return readPredictions(path)
+	}
+	of, err := linesOfRun(path)
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		entries = append(entries, entry{key, of[key]})
+	}
+	return entries, err
+}
+
+// checked returns the entries by dialogue, see lines.
+func (a *app) checked(path string, entries []entry, ds []dialogue.Dialogue, lenient bool) (map[string]line, error) {
 	known := map[string]dialogue.Dialogue{}
 	for _, d := range ds {
 		known[d.Key()] = d
@@ -118,11 +126,15 @@ func readPredictions(path string) ([]entry, error) {
 			Utterance string          `json:"utterance"`
 		} `json:"per_sid"`
 	}
-	if err := strictjson.Unmarshal(b, &file, strictjson.RefuseNUL, strictjson.RefuseNullEntries); err != nil {
+	err = strictjson.Unmarshal(b, &file, strictjson.RefuseNUL, strictjson.RefuseNullEntries)
+	var e *strictjson.Error
+	switch {
+	case errors.As(err, &e) && e.Field == "":
+		return nil, fmt.Errorf("%s is no file of predictions: %s; %s", path, e.What, predictionForm)
+	case err != nil:
 		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if len(file.PerSID) == 0 {
-		return nil, fmt.Errorf("%s holds no predictions; %s", path, predictionForm)
+	case len(file.PerSID) == 0:
+		return nil, fmt.Errorf("%s holds no predictions; %s; of records name their folder or .jsonl file", path, predictionForm)
 	}
 	out := make([]entry, len(file.PerSID))
 	for i, x := range file.PerSID {

@@ -81,7 +81,8 @@ func TestPredictionsBeyondALimit(t *testing.T) {
 // Files that are no predictions say what they lack.
 func TestNoPredictions(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                 "there is no JSON",
+		"":                                 "is no file of predictions: there is no JSON; it must look like",
+		"sid,predicted_turn\n":             "is no file of predictions: not JSON: invalid character 's'",
 		"{}":                               `holds no predictions; it must look like {"per_sid"`,
 		`[{"sid":1}]`:                      "a JSON array stands where an object is expected",
 		"\xEF\xBB\xBF{}":                   "byte order mark",

@@ -145,11 +145,15 @@ func exists(path string) bool {
 
 // scoreTurns scores the turns of a prediction file.
 func (a *app) scoreTurns(ctx context.Context, path string, m *mediateFlags) error {
+	entries, err := readPredictions(path)
+	if err != nil {
+		return err
+	}
 	ds, all, err := m.data.loadOf(ctx, a)
 	if err != nil {
 		return err
 	}
-	lines, err := a.lines(path, all, m.data.lenient)
+	lines, err := a.checked(path, entries, all, m.data.lenient)
 	if err != nil {
 		return err
 	}
