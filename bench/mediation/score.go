@@ -3,6 +3,7 @@ package mediation
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -47,6 +48,12 @@ type ConditionMetrics struct {
 	// and counts of dialogues without it.
 	Values   map[string]stats.Estimate `json:"values,omitempty"`
 	Unscored map[string]map[string]int `json:"unscored,omitempty"`
+	// Bounds are what a mean of all N dialogues can be, the unscored ones taken to be at
+	// the ends of the scale; of metrics with unscored dialogues.
+	Bounds map[string]stats.Range `json:"bounds,omitempty"`
+	// Shared is Values over the dialogues that every condition with the metric has it of,
+	// where these are not the same in all: rows can then be held against each other.
+	Shared map[string]stats.Estimate `json:"shared,omitempty"`
 	// PerStage holds the metrics' means by conflict stage.
 	PerStage map[string]map[string]stats.Estimate `json:"per_stage,omitempty"`
 	// Trajectory and Flow rest on a qualified labeller; nil without one.
@@ -118,6 +125,9 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 			return m, err
 		}
 		m.Conditions = append(m.Conditions, c)
+	}
+	if err := m.shared(byCondition, gate, boot); err != nil {
+		return m, err
 	}
 	if err := m.differences(byCondition, gate, boot, o); err != nil {
 		return m, err
@@ -211,6 +221,17 @@ func condition(name string, os, unmediated []Outcome, gate *Gate, boot stats.Boo
 			return c, fmt.Errorf("interval of %s under %s: %w", metric, name, err)
 		}
 		c.Values[metric] = e
+		missing := 0
+		for _, n := range c.Unscored[metric] {
+			missing += n
+		}
+		if scale, ok := scales[metric]; ok && missing > 0 {
+			n := float64(e.N + missing)
+			if c.Bounds == nil {
+				c.Bounds = map[string]stats.Range{}
+			}
+			c.Bounds[metric] = stats.Range{Lo: (e.Value*float64(e.N) + scale[0]*float64(missing)) / n, Hi: (e.Value*float64(e.N) + scale[1]*float64(missing)) / n, N: e.N + missing}
+		}
 		for s := dmis.Denial; s <= dmis.Minimization; s++ {
 			v, g := values(os, metric, func(o Outcome) bool { return o.Stage == s.String() })
 			if len(v) == 0 {
@@ -236,6 +257,52 @@ func condition(name string, os, unmediated []Outcome, gate *Gate, boot stats.Boo
 		err = c.predictedTurns(os, unmediated, boot) // before c is copied into the result
 	}
 	return c, err
+}
+
+// scales are the least and the greatest value of the metrics of the main table: a
+// position lies within ±3 on the Paige scale, a change within ±6, a difference of
+// changes within ±12.
+var scales = map[string][2]float64{DAUC: {-12, 12}, AUC: {-6, 6}, AUCOwn: {-6, 6}, AUCE: {-6, 6}, W1: {-6, 6}, DeltaE: {-6, 6}, Judge: {1, 5}}
+
+// shared computes ConditionMetrics.Shared.
+func (m *Metrics) shared(by map[string][]Outcome, gate *Gate, boot stats.Bootstrap) error {
+	for _, s := range shown {
+		if !gate.Allows(s.metric) {
+			continue
+		}
+		have := map[string]int{} // conditions by item
+		most, rows := 0, 0
+		for _, c := range m.Conditions {
+			if n := c.Values[s.metric].N; n > 0 {
+				most, rows = max(most, n), rows+1
+				for _, o := range by[c.Condition] {
+					if _, ok := o.Values[s.metric]; ok {
+						have[o.Item]++
+					}
+				}
+			}
+		}
+		in := func(o Outcome) bool { return have[o.Item] == rows }
+		if rows > 1 && !slices.Contains(slices.Collect(maps.Values(have)), rows) {
+			m.Notes = append(m.Notes, fmt.Sprintf("no dialogue has %s under every condition: its rows are of different dialogues", s.heading))
+		}
+		for i := range m.Conditions {
+			c := &m.Conditions[i]
+			v, groups := values(by[c.Condition], s.metric, in)
+			if len(v) == 0 || len(v) == most {
+				continue
+			}
+			e, err := boot.Mean(v, groups)
+			if err != nil {
+				return fmt.Errorf("interval of %s under %s over shared dialogues: %w", s.metric, c.Condition, err)
+			}
+			if c.Shared == nil {
+				c.Shared = map[string]stats.Estimate{}
+			}
+			c.Shared[s.metric] = e
+		}
+	}
+	return nil
 }
 
 // predictedTurns adds what only makes sense where turns were predicted.

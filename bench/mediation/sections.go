@@ -34,6 +34,9 @@ func Sections(m Metrics) []report.Section {
 		main.Notes = append(main.Notes, withoutLabeller)
 	}
 	main.Tables = append(main.Tables, mainTable(m))
+	if t, ok := sharedTable(m); ok {
+		main.Tables = append(main.Tables, t)
+	}
 	if t, ok := unscoredTable(m); ok {
 		main.Tables = append(main.Tables, t)
 	}
@@ -139,6 +142,11 @@ func mainTable(m Metrics) report.Table {
 			}
 		}
 		t.Rows = append(t.Rows, row)
+		for _, s := range shown {
+			if b, ok := c.Bounds[s.metric]; ok {
+				t.Notes = append(t.Notes, fmt.Sprintf("%s, %s: of all %d dialogues from %.2f to %.2f, the unscored at the ends of the scale", c.Condition, s.heading, b.N, b.Lo, b.Hi))
+			}
+		}
 		if c.AUCAll != nil {
 			t.Notes = append(t.Notes, fmt.Sprintf("%s: AUC over all %d dialogues, the unmediated continuation standing in where no turn was predicted: %s", c.Condition, c.AUCAll.N, interval(*c.AUCAll)))
 		}
@@ -161,6 +169,34 @@ func mainTable(m Metrics) report.Table {
 		t.Notes = append([]string{strings.Join(told, "; ")}, t.Notes...)
 	}
 	return t
+}
+
+// sharedTable shows the metrics that conditions have of different dialogues over those
+// that all have. ok is false where all rows are of the same.
+func sharedTable(m Metrics) (t report.Table, ok bool) {
+	t = report.Table{Title: "The same dialogues in every row", Columns: []report.Column{{Name: "condition"}}}
+	var metrics []string
+	for _, s := range shown {
+		if slices.ContainsFunc(m.Conditions, func(c ConditionMetrics) bool { _, ok := c.Shared[s.metric]; return ok }) {
+			metrics = append(metrics, s.metric)
+			t.Columns = append(t.Columns, report.Column{Name: s.heading, Align: report.Right})
+		}
+	}
+	for _, c := range m.Conditions {
+		row := []report.Cell{report.Text(c.Condition)}
+		for _, metric := range metrics {
+			cell := report.Text("")
+			if e, ok := c.Shared[metric]; ok {
+				cell = report.Text(fmt.Sprintf("%s n=%d", interval(e), e.N))
+			}
+			row = append(row, cell)
+		}
+		if len(c.Shared) > 0 {
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	t.Notes = []string{"the table above has for each condition all its scored dialogues; this one those that every condition with the metric has scored"}
+	return t, len(t.Rows) > 0
 }
 
 func unscoredTable(m Metrics) (report.Table, bool) {

@@ -18,6 +18,7 @@ import (
 	"unicode"
 
 	"github.com/ccmed/ccmed/bench/report"
+	"github.com/ccmed/ccmed/bench/stats"
 )
 
 // Comparability is what a comparison with a published number can bear.
@@ -85,8 +86,12 @@ type Number struct {
 }
 
 // Measured is a number measured here; Lo and Hi are its interval, both zero or NaN
-// where it has none.
-type Measured struct{ Value, Lo, Hi float64 }
+// where it has none. Unscored is the range that it can be in, whatever its unscored
+// dialogues are, nil where all are scored.
+type Measured struct {
+	Value, Lo, Hi float64
+	Unscored      *stats.Range
+}
 
 // Options say what the measured numbers are of.
 type Options struct {
@@ -198,6 +203,18 @@ func (n Number) within(m Measured) string {
 	}
 	if reaches {
 		where += "; its interval reaches into it"
+	}
+	place := func(v float64) int { // below, in, above
+		switch {
+		case v < lo:
+			return -1
+		case v > hi:
+			return 1
+		}
+		return 0
+	}
+	if u := m.Unscored; u != nil && (place(u.Lo) != place(m.Value) || place(u.Hi) != place(m.Value)) {
+		where += fmt.Sprintf("; of all %d dialogues it is %s to %s", u.N, n.Unit.value(u.Lo), n.Unit.value(u.Hi))
 	}
 	if n.Slack > 0 {
 		where += fmt.Sprintf(" ± %s", n.Unit.value(n.Slack))

@@ -89,19 +89,19 @@ func TestReadings(t *testing.T) {
 		{"equal", UtilityGap, "", Measured{Value: 0.701}, Options{}, "difference +0.000"},
 		{"less", UtilityGap, "", Measured{Value: 0.6}, Options{}, "difference -0.101"},
 		{"fewer dialogues", Dialogues, "", Measured{Value: 1503}, Options{}, "difference -158"},
-		{"within", TurnAcc, "", Measured{0.3, 0.2, 0.4}, Options{}, "within the range"},
+		{"within", TurnAcc, "", Measured{Value: 0.3, Lo: 0.2, Hi: 0.4}, Options{}, "within the range"},
 		{"edge", TurnAcc, "", Measured{Value: 0.358}, Options{}, "within the range"},
-		{"above", TurnAcc, "", Measured{0.9, 0.8, 0.95}, Options{}, "above the range"},
-		{"below, reaching in", TurnAcc, "", Measured{0.08, 0.03, 0.15}, Options{}, "below the range; its interval reaches into it"},
+		{"above", TurnAcc, "", Measured{Value: 0.9, Lo: 0.8, Hi: 0.95}, Options{}, "above the range"},
+		{"below, reaching in", TurnAcc, "", Measured{Value: 0.08, Lo: 0.03, Hi: 0.15}, Options{}, "below the range; its interval reaches into it"},
 		{"below without an interval", TurnAcc, "", Measured{Value: 0.08}, Options{}, "below the range"},
 		{"another model", TunedTurnAcc, gemma, Measured{Value: 0.97}, Options{Models: []string{"SmolLM2-135M"}}, "another model"},
 		{"that model, other spelling", TunedTurnAcc, gemma, Measured{Value: 0.94}, Options{Models: []string{"tuned", "gemma2:9b-instruct-q4"}}, "within the range ± 4.0 %"},
 		{"that model", TunedTurnAcc, gemma, Measured{Value: 0.94}, Options{Models: []string{"gemma-2-9b-it"}}, "within the range ± 4.0 %"},
-		{"same direction", DeltaElic, "", Measured{0.1, 0.05, 0.15}, Options{}, "same direction"},
-		{"opposite direction", DeltaElic, "", Measured{-0.1, -0.15, -0.05}, Options{}, "opposite direction"},
-		{"no direction", DeltaElic, "", Measured{0.1, -0.05, 0.25}, Options{}, "no direction is shown here"},
+		{"same direction", DeltaElic, "", Measured{Value: 0.1, Lo: 0.05, Hi: 0.15}, Options{}, "same direction"},
+		{"opposite direction", DeltaElic, "", Measured{Value: -0.1, Lo: -0.15, Hi: -0.05}, Options{}, "opposite direction"},
+		{"no direction", DeltaElic, "", Measured{Value: 0.1, Lo: -0.05, Hi: 0.25}, Options{}, "no direction is shown here"},
 		{"direction of a value alone", DeltaElic, "", Measured{Value: 0.1}, Options{}, "no direction is shown here"},
-		{"a trend's level", HoldoutCountry, "", Measured{0.8, 0.7, 0.9}, Options{}, "levels are not compared"},
+		{"a trend's level", HoldoutCountry, "", Measured{Value: 0.8, Lo: 0.7, Hi: 0.9}, Options{}, "levels are not compared"},
 	} {
 		if got := find(t, c.id, c.model).Reading(c.m, c.o); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
@@ -116,7 +116,7 @@ func TestSpan(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	table, ok := Table(Mediation, map[string]Measured{AUCND: {1.1, 0.9, 1.3}, JudgeND: {Value: math.NaN()}, TurnAcc: {Value: 0.3}}, Options{Labeller: "qwen2.5:14b"})
+	table, ok := Table(Mediation, map[string]Measured{AUCND: {Value: 1.1, Lo: 0.9, Hi: 1.3}, JudgeND: {Value: math.NaN()}, TurnAcc: {Value: 0.3}}, Options{Labeller: "qwen2.5:14b"})
 	if !ok || len(table.Rows) != 2 {
 		t.Fatalf("%v, %d rows; the range over six models and Gemma's are two", ok, len(table.Rows))
 	}

@@ -51,10 +51,13 @@ type Comparison struct {
 	Effect *Effect `json:"effect,omitempty"`
 	// What was dropped: items with no value on a side, and paired, items that the
 	// other side does not have at all.
-	UnscoredA int `json:"unscored_a"`
-	UnscoredB int `json:"unscored_b"`
-	OnlyA     int `json:"only_a"`
-	OnlyB     int `json:"only_b"`
+	// WithUnscored is what Difference could be of a binary measure if the unscored items
+	// were counted, each against B and each for B; nil without any.
+	WithUnscored *Range `json:"with_unscored,omitempty"`
+	UnscoredA    int    `json:"unscored_a"`
+	UnscoredB    int    `json:"unscored_b"`
+	OnlyA        int    `json:"only_a"`
+	OnlyB        int    `json:"only_b"`
 	// Changes are the pairs whose values differ, the largest change first. Unpaired
 	// there are none.
 	Changes []Change `json:"changes,omitempty"`
@@ -88,6 +91,7 @@ func Compare(a, b Measure, r Resampling) (Comparison, error) {
 	}
 	var d, va, vb []float64
 	var groups []string
+	worst, best, unknown := 0.0, 0.0, 0
 	seen := make(map[string]bool, len(b.Observations))
 	for _, y := range sorted(b.Observations) {
 		if seen[y.Item] {
@@ -101,6 +105,8 @@ func Compare(a, b Measure, r Resampling) (Comparison, error) {
 		case x.Unscored != "" || y.Unscored != "":
 			c.UnscoredA += count(x.Unscored != "")
 			c.UnscoredB += count(y.Unscored != "")
+			ax, bx := binaryRange(x), binaryRange(y)
+			worst, best, unknown = worst+bx.Lo-ax.Hi, best+bx.Hi-ax.Lo, unknown+1
 		default:
 			d, groups = append(d, y.Value-x.Value), append(groups, y.Group)
 			va, vb = append(va, x.Value), append(vb, y.Value)
@@ -123,6 +129,10 @@ func Compare(a, b Measure, r Resampling) (Comparison, error) {
 	}
 	if c.Binary {
 		c.Difference = Bootstrap{}.Within(c.Difference, -1, 1)
+		if n := len(d) + unknown; unknown > 0 {
+			known := c.Difference.Value * float64(len(d))
+			c.WithUnscored = &Range{(known + worst) / float64(n), (known + best) / float64(n), n}
+		}
 	}
 	if c.P, err = SignFlip(d, groups, r.Resamples, r.Seed); err != nil {
 		return c, fmt.Errorf("permutation test of the difference: %w", err)
@@ -150,6 +160,10 @@ func CompareUnpaired(a, b Measure, r Resampling) (Comparison, error) {
 	}
 	if c.Binary {
 		c.Difference = unpairedWithin(c.Difference, va, ga, vb, gb)
+		if c.UnscoredA+c.UnscoredB > 0 {
+			x, y := shareRange(a), shareRange(b)
+			c.WithUnscored = &Range{y.Lo - x.Hi, y.Hi - x.Lo, x.N + y.N}
+		}
 	}
 	if c.P, err = PermuteLabels(va, ga, vb, gb, r.Resamples, r.Seed); err != nil {
 		return c, fmt.Errorf("permutation test of the difference: %w", err)
@@ -157,6 +171,24 @@ func CompareUnpaired(a, b Measure, r Resampling) (Comparison, error) {
 	c.PHolm = c.P
 	c.Effect = IndependentEffect(va, vb)
 	return c, nil
+}
+
+// binaryRange is what a value that is 0 or 1 can be.
+func binaryRange(x Observation) Range {
+	if x.Unscored != "" {
+		return Range{0, 1, 1}
+	}
+	return Range{x.Value, x.Value, 1}
+}
+
+// shareRange is what a share can be, whatever its unscored items are.
+func shareRange(m Measure) Range {
+	var out Range
+	for _, x := range m.Observations {
+		r := binaryRange(x)
+		out = Range{out.Lo + r.Lo, out.Hi + r.Hi, out.N + 1}
+	}
+	return Range{out.Lo / float64(out.N), out.Hi / float64(out.N), out.N}
 }
 
 // unpairedWithin keeps the interval of a difference of shares of independent samples

@@ -8,6 +8,14 @@ const (
 	AllAlike = "all alike"   // drawing groups again cannot change the value
 )
 
+// Range is from the least to the greatest value that something of N items can have,
+// whatever the unscored ones among them are.
+type Range struct {
+	Lo float64 `json:"lo"`
+	Hi float64 `json:"hi"`
+	N  int     `json:"n"`
+}
+
 // Bounds are Lo and Hi, NaN where there is no interval.
 func (e Estimate) Bounds() (lo, hi float64) {
 	if e.NoInterval != "" {

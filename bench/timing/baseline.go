@@ -38,6 +38,9 @@ type BaselineInput struct {
 	Train []BaselineDialogue // fitted on; without any, what needs fitting is cross-validated on Eval
 	First int                // predictions start at this turn; 0 means 3
 	Seed  uint64             // of the folds
+	// Scored names the dialogues that a model was scored on: baselines beside it count
+	// these alone. Empty: all of Eval.
+	Scored map[string]bool
 }
 
 // BaselineResult is what one baseline reaches.
@@ -45,9 +48,13 @@ type BaselineResult struct {
 	Name   string `json:"name"`
 	Fitted string `json:"fitted"` // on what it was fitted, in words
 	N      int    `json:"n"`
-	// Accuracy is the share of dialogues with the gold turn predicted, 0..1; no
+	// Accuracy is the share of the N dialogues with the gold turn predicted, 0..1; no
 	// prediction counts as wrong. For the uniform baseline it is the expectation.
 	Accuracy float64 `json:"accuracy"`
+	// AccuracyAll is the same of all NAll dialogues, where BaselineInput.Scored leaves
+	// some out.
+	AccuracyAll float64 `json:"accuracy_all,omitempty"`
+	NAll        int     `json:"n_all,omitempty"`
 	// Interval is that of Accuracy over scenario contexts. It is nil without predicted
 	// turns, and with fewer than five contexts unless it is exact.
 	Interval *stats.Estimate `json:"interval,omitempty"`
@@ -62,6 +69,15 @@ func (r BaselineResult) Share() string {
 		return fmt.Sprintf("%.1f %% expected", 100*r.Accuracy)
 	}
 	return fmt.Sprintf("%.1f %% (%.0f/%d)", 100*r.Accuracy, r.Accuracy*float64(r.N), r.N)
+}
+
+// ShareOfAll is Share of all dialogues, where N leaves some out; else it is empty.
+func (r BaselineResult) ShareOfAll() string {
+	if r.NAll == 0 {
+		return ""
+	}
+	r.Accuracy, r.N = r.AccuracyAll, r.NAll
+	return r.Share()
 }
 
 // The turns at which the study scripts its conflicts.
@@ -90,6 +106,9 @@ func (in BaselineInput) withDefaults() (BaselineInput, error) {
 	if len(in.Eval) == 0 {
 		return in, errors.New("timing: there are no dialogues to compute baselines for")
 	}
+	if len(in.Scored) > 0 && !slices.ContainsFunc(in.Eval, in.counts) {
+		return in, errors.New("timing: none of the dialogues that were scored is among those to compute baselines for")
+	}
 	for _, d := range slices.Concat(in.Eval, in.Train) {
 		if d.Gold < 1 || d.Gold > len(d.Turns) {
 			return in, fmt.Errorf("timing: dialogue %s has %d turns and gold turn %d; it must be one of them", d.ID, len(d.Turns), d.Gold)
@@ -115,7 +134,8 @@ func (in BaselineInput) Results(ctx context.Context) ([]BaselineResult, error) {
 		results = append(results, in.constant("constant, best on training", in.Train, fmt.Sprintf("gold turns of %d training dialogues", len(in.Train))))
 	}
 	results = append(results,
-		in.constant("constant, best on evaluation itself", in.Eval, "the evaluation's own gold turns"),
+		in.constant("constant, best on evaluation itself", slices.DeleteFunc(slices.Clone(in.Eval), func(d BaselineDialogue) bool { return !in.counts(d) }),
+			"the evaluation's own gold turns"),
 		in.result("first turn", notFitted, func(d BaselineDialogue) int { return in.allowed(d, in.First) }),
 		in.result("longest turn", notFitted, in.longest),
 		in.result(MarkerBaseline, "nothing: a fixed list", in.marked))
@@ -137,9 +157,12 @@ func (in BaselineInput) interval(r *BaselineResult) error {
 	if r.Predicted == nil {
 		return nil
 	}
-	hits, groups := make([]float64, r.N), make([]string, r.N)
+	var hits []float64
+	var groups []string
 	for i, d := range in.Eval {
-		hits[i], groups[i] = indicator(r.Predicted[i] == d.Gold), d.group()
+		if in.counts(d) {
+			hits, groups = append(hits, indicator(r.Predicted[i] == d.Gold)), append(groups, d.group())
+		}
 	}
 	e, err := stats.Bootstrap{Resamples: baselineResamples, Seed: in.Seed}.Share(hits, groups)
 	if err != nil {
@@ -164,14 +187,32 @@ func (in BaselineInput) result(name, fitted string, rule func(BaselineDialogue) 
 }
 
 func (in BaselineInput) scored(name, fitted string, predicted []int) BaselineResult {
-	r := BaselineResult{Name: name, Fitted: fitted, N: len(in.Eval), Predicted: predicted}
-	correct := 0
+	r := in.share(func(i int) float64 { return indicator(predicted[i] == in.Eval[i].Gold) })
+	r.Name, r.Fitted, r.Predicted = name, fitted, predicted
+	return r
+}
+
+// counts tells whether a dialogue counts in a baseline's accuracy.
+func (in BaselineInput) counts(d BaselineDialogue) bool {
+	return len(in.Scored) == 0 || in.Scored[d.ID]
+}
+
+// share is the mean of what of gives for the dialogues that count, and for all.
+func (in BaselineInput) share(of func(i int) float64) BaselineResult {
+	var r BaselineResult
 	for i, d := range in.Eval {
-		if predicted[i] == d.Gold {
-			correct++
+		v := of(i)
+		r.AccuracyAll += v
+		if in.counts(d) {
+			r.Accuracy, r.N = r.Accuracy+v, r.N+1
 		}
 	}
-	r.Accuracy = float64(correct) / float64(r.N)
+	r.Accuracy /= float64(r.N)
+	if r.NAll = len(in.Eval); r.NAll == r.N {
+		r.NAll, r.AccuracyAll = 0, 0
+		return r
+	}
+	r.AccuracyAll /= float64(r.NAll)
 	return r
 }
 
@@ -184,13 +225,10 @@ func (in BaselineInput) allowed(d BaselineDialogue, t int) int {
 }
 
 func (in BaselineInput) uniform() BaselineResult {
-	r := BaselineResult{Name: fmt.Sprintf("uniform over %d..%d", baselineFirst, baselineLast), Fitted: notFitted, N: len(in.Eval)}
-	for _, d := range in.Eval {
-		if d.Gold >= baselineFirst && d.Gold <= baselineLast {
-			r.Accuracy++
-		}
-	}
-	r.Accuracy /= float64((baselineLast - baselineFirst + 1) * r.N)
+	r := in.share(func(i int) float64 {
+		return indicator(in.Eval[i].Gold >= baselineFirst && in.Eval[i].Gold <= baselineLast) / (baselineLast - baselineFirst + 1)
+	})
+	r.Name, r.Fitted = fmt.Sprintf("uniform over %d..%d", baselineFirst, baselineLast), notFitted
 	return r
 }
 

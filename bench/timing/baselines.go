@@ -8,12 +8,14 @@ import (
 
 // Baselines computes every baseline on the evaluated dialogues: fitted on the
 // training dialogues where there are any, else cross-validated by context.
-// Without dialogues there are none.
-func Baselines(ctx context.Context, eval, training []dialogue.Dialogue, first int) ([]BaselineResult, error) {
+// Without dialogues there are none. scored names those that a model was scored on, by
+// Dialogue.Key: the baselines count these alone, so that every row of a table is of the
+// same dialogues (Metrics.ScoredItems); nil counts all.
+func Baselines(ctx context.Context, eval, training []dialogue.Dialogue, first int, scored map[string]bool) ([]BaselineResult, error) {
 	if len(eval) == 0 {
 		return nil, nil
 	}
-	return BaselineInput{Eval: baselineInput(eval), Train: baselineInput(training), First: first}.Results(ctx)
+	return BaselineInput{Eval: baselineInput(eval), Train: baselineInput(training), First: first, Scored: scored}.Results(ctx)
 }
 
 func baselineInput(ds []dialogue.Dialogue) []BaselineDialogue {

@@ -33,10 +33,13 @@ type Metrics struct {
 	Scored   int            `json:"scored"`
 	Unscored map[string]int `json:"unscored,omitempty"` // reasons
 	// Correct of Scored predictions are the conflict turn; none counts as wrong.
-	Correct      int             `json:"correct"`
-	TurnAcc      *stats.Estimate `json:"turn_acc,omitempty"`
-	WithinOne    int             `json:"within_one"`
-	NoPrediction int             `json:"no_prediction"`
+	Correct int             `json:"correct"`
+	TurnAcc *stats.Estimate `json:"turn_acc,omitempty"`
+	// Bounds are TurnAcc of all N dialogues with the unscored ones counted as wrong and
+	// as right, where there are any.
+	Bounds       *stats.Range `json:"turn_acc_bounds,omitempty"`
+	WithinOne    int          `json:"within_one"`
+	NoPrediction int          `json:"no_prediction"`
 	// SignedError is the mean of predicted minus gold over predictions made.
 	SignedError *stats.Estimate `json:"signed_error,omitempty"`
 	Predicted   map[int]int     `json:"predicted"` // turn (0: none) to count
@@ -57,7 +60,11 @@ type Metrics struct {
 	DegenerateAnswer string   `json:"degenerate,omitempty"`
 	Contexts         int      `json:"contexts"`
 	Notes            []string `json:"notes,omitempty"`
+	items            map[string]bool
 }
+
+// ScoredItems names the dialogues that were scored.
+func (m Metrics) ScoredItems() map[string]bool { return m.items }
 
 // Rate is k of n right predictions.
 type Rate struct {
@@ -167,7 +174,7 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 	if err != nil {
 		return Metrics{}, err
 	}
-	m := Metrics{N: len(all), Unscored: map[string]int{}, Predicted: map[int]int{}, Confusion: map[int]map[int]int{}}
+	m := Metrics{N: len(all), Unscored: map[string]int{}, Predicted: map[int]int{}, Confusion: map[int]map[int]int{}, items: map[string]bool{}}
 	var ds []Decision
 	var dimensions []string
 	contexts := map[string]bool{}
@@ -178,6 +185,7 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 			continue
 		}
 		ds = append(ds, d)
+		m.items[samples[i].Item] = true
 		dimensions = append(dimensions, o.Dimensions[samples[i].Item])
 		contexts[d.Context] = true
 	}
@@ -211,6 +219,7 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 			m.WithinOne++
 		}
 	}
+	m.Bounds = m.bounds(m.Correct)
 	boot := stats.Bootstrap{Resamples: o.Resamples, Seed: o.Seed}
 	m.DegenerateAnswer = Constant(pred)
 	var groupBoot *stats.Bootstrap // of a constant answer there is no interval
@@ -274,6 +283,15 @@ func Constant(predicted []int) string {
 		answer = "no turn"
 	}
 	return fmt.Sprintf("%s in %.0f of %d", answer, most*float64(len(predicted)), len(predicted))
+}
+
+// bounds are those of a share of all dialogues of which k are counted: nil without
+// unscored ones.
+func (m Metrics) bounds(k int) *stats.Range {
+	if m.N == m.Scored {
+		return nil
+	}
+	return &stats.Range{Lo: float64(k) / float64(m.N), Hi: float64(k+m.N-m.Scored) / float64(m.N), N: m.N}
 }
 
 // leastContexts is how many scenario contexts a group's interval needs.

@@ -19,22 +19,39 @@ func Sections(model string, m Metrics, baselines []BaselineResult, alsoNamed ...
 	main := report.Section{Title: "Timing: " + model + ", " + string(m.Mode), Notes: append([]string(nil), m.Notes...)}
 	acc := report.Table{Title: fmt.Sprintf("Turn accuracy (%d of %d dialogues scored)", m.Scored, m.N),
 		Columns: []report.Column{{Name: "who"}, {Name: "TurnAcc", Align: report.Right}, {Name: "95 % interval", Align: report.Right}, {Name: "fitted on"}}}
+	all := m.Scored > 0 && m.Bounds != nil
+	if all {
+		acc.Columns = slices.Insert(acc.Columns, 3, report.Column{Name: fmt.Sprintf("of all %d", m.N), Align: report.Right})
+	}
+	row := func(who, share, interval, ofAll, fitted string) {
+		cells := []report.Cell{report.Text(who), report.Text(share), report.Text(interval), report.Text(ofAll), report.Text(fitted)}
+		if !all {
+			cells = slices.Delete(cells, 3, 4)
+		}
+		acc.Rows = append(acc.Rows, cells)
+	}
 	if m.Scored > 0 {
-		iv := ""
+		iv, bounds := "", ""
+		if all {
+			bounds = fmt.Sprintf("%.1f to %.1f %%", 100*m.Bounds.Lo, 100*m.Bounds.Hi)
+		}
 		if m.TurnAcc != nil {
 			iv = interval(*m.TurnAcc)
 		} else if m.DegenerateAnswer != "" {
 			iv = "degenerate"
 		}
-		acc.Rows = append(acc.Rows, []report.Cell{report.Text(model), report.Text(report.Pct(m.Correct, m.Scored)), report.Text(iv), report.Text("")})
+		row(model, report.Pct(m.Correct, m.Scored), iv, bounds, "")
 	}
 	for _, b := range baselines {
-		acc.Rows = append(acc.Rows, []report.Cell{report.Text("baseline: " + b.Name), report.Text(b.Share()), report.Text(b.interval()), report.Text(b.Fitted)})
+		row("baseline: "+b.Name, b.Share(), b.interval(), b.ShareOfAll(), b.Fitted)
 	}
 	if len(baselines) > 0 {
 		acc.Notes = append(acc.Notes, "a bag of words finds the scripted turn almost always on the public records: TurnAcc there does not by itself show understanding")
 	} else {
 		acc.Notes = append(acc.Notes, "no baselines: the records were not at hand")
+	}
+	if all {
+		acc.Notes = append(acc.Notes, fmt.Sprintf("every row is of the %d scored dialogues; of all %d the model's share is from the unscored counted as wrong to counted as right", m.Scored, m.N))
 	}
 	exact := m.TurnAcc != nil && m.TurnAcc.Exact
 	for _, b := range baselines {
@@ -125,13 +142,19 @@ func (m Metrics) kind() string {
 	return ""
 }
 
+// Measured is TurnAcc as published numbers are held against it.
+func (m Metrics) Measured() published.Measured {
+	acc := published.Measured{Value: float64(m.Correct) / float64(m.Scored), Unscored: m.Bounds}
+	if m.TurnAcc != nil {
+		acc.Lo, acc.Hi = m.TurnAcc.Bounds()
+	}
+	return acc
+}
+
 // publishedTable puts the run's numbers beside the published ones of its kind. Of a
 // constant answer only its counts are measured.
 func publishedTable(names []string, m Metrics) (report.Table, bool) {
-	acc := published.Measured{Value: float64(m.Correct) / float64(m.Scored)}
-	if m.TurnAcc != nil {
-		acc = published.Measured{Value: m.TurnAcc.Value, Lo: m.TurnAcc.Lo, Hi: m.TurnAcc.Hi}
-	}
+	acc := m.Measured()
 	o := published.Options{Models: names, Dialogues: m.Scored}
 	switch m.kind() {
 	case tuned:
@@ -139,7 +162,7 @@ func publishedTable(names []string, m Metrics) (report.Table, bool) {
 	case "":
 		return report.Table{}, false
 	}
-	ours := map[string]published.Measured{published.TurnAcc: acc, published.Turn3: {Value: float64(m.Predicted[3]) / float64(m.Scored)}}
+	ours := map[string]published.Measured{published.TurnAcc: acc, published.Turn3: {Value: float64(m.Predicted[3]) / float64(m.Scored), Unscored: m.bounds(m.Predicted[3])}}
 	if m.V != nil {
 		ours[published.RawV] = published.Measured{Value: m.V.Raw}
 	}

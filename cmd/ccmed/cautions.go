@@ -134,7 +134,7 @@ func heldOutSections(card *sft.Card, ds []dialogue.Dialogue, m timing.Metrics) [
 		return nil
 	}
 	id := map[sft.Holdout]string{sft.HoldoutDimension: published.HoldoutDimension, sft.HoldoutTemplate: published.HoldoutTemplate, sft.HoldoutCountry: published.HoldoutCountry}[x.Holdout.Kind]
-	t, ok := published.Table(published.FineTuning, map[string]published.Measured{id: {Value: m.TurnAcc.Value, Lo: m.TurnAcc.Lo, Hi: m.TurnAcc.Hi}}, published.Options{})
+	t, ok := published.Table(published.FineTuning, map[string]published.Measured{id: m.Measured()}, published.Options{})
 	if !ok {
 		return nil
 	}

@@ -77,6 +77,9 @@ func (p comparedPair) table(paired bool) report.Table {
 			t.Notes = append(t.Notes, measureName(d)+": "+strings.Join(alike, "; "))
 		}
 		if note := droppedText(d); note != "" {
+			if u := d.WithUnscored; u != nil {
+				note += fmt.Sprintf("; with the unscored counted as wrong or as right B − A is %.1f to %.1f over %d", 100*u.Lo, 100*u.Hi, u.N)
+			}
 			t.Notes = append(t.Notes, measureName(d)+": "+note)
 		}
 	}

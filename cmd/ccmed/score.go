@@ -187,7 +187,7 @@ func (a *app) scoreTurns(ctx context.Context, path string, m *mediateFlags) erro
 	if err != nil {
 		return err
 	}
-	bs, err := timing.Baselines(ctx, eval, nil, 3)
+	bs, err := timing.Baselines(ctx, eval, nil, 3, met.ScoredItems())
 	if err != nil {
 		return fmt.Errorf("compute the baselines: %w", err)
 	}

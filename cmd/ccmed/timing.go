@@ -157,7 +157,7 @@ func (a *app) scoreTiming(ctx context.Context, dir *run.Dir, s scoreFlags) (any,
 			eval[i] = d.Reword(timing.MaskMarkers) // the baselines read what the model read
 		}
 	}
-	bs, err := timing.Baselines(ctx, eval, without(training, eval), first)
+	bs, err := timing.Baselines(ctx, eval, without(training, eval), first, m.ScoredItems())
 	if err != nil {
 		return nil, nil, fmt.Errorf("compute the baselines: %w", err)
 	}
