@@ -67,6 +67,16 @@ func TestHostileRecords(t *testing.T) {
 	}
 }
 
+// One problem is one line, whatever the file's name is.
+func TestProblemIsOneLine(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a\nb\x1b[2J.json"), "{}")
+	_, _, err := dialogue.Read(context.Background(), dir, dialogue.ReadOptions{})
+	if err == nil || strings.ContainsAny(err.Error(), "\n\x1b") || !strings.Contains(err.Error(), `a\nb\x1b[2J.json": field scenario_id`) {
+		t.Errorf("%q", err)
+	}
+}
+
 // A line that cannot be read costs that line alone.
 func TestHostileLines(t *testing.T) {
 	good := strings.Join(strings.Fields(sampleRecord(t)), " ")

@@ -12,7 +12,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/ccmed/ccmed/bench/disk"
 )
@@ -52,6 +54,9 @@ type Problem struct {
 // Error says file, field, value, what is wrong and what to do.
 func (p Problem) Error() string {
 	s := p.File
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		s = strconv.Quote(s) // a name of two lines would pass for two problems
+	}
 	if p.Field != "" {
 		s += ": field " + p.Field
 	}

@@ -114,6 +114,19 @@ func (s *Set) add(name, file, text string) error {
 	return nil
 }
 
+// maxPrompt is the limit, in bytes, of what one part of a template becomes: a
+// template can write itself a thousand times over.
+const maxPrompt = 16 << 20
+
+type capped struct{ strings.Builder }
+
+func (c *capped) Write(p []byte) (int, error) {
+	if c.Len()+len(p) > maxPrompt {
+		return 0, fmt.Errorf("it becomes longer than %d bytes; shorten the template, or what is filled in", maxPrompt)
+	}
+	return c.Builder.Write(p)
+}
+
 // Names returns the names of the templates, sorted.
 func (s *Set) Names() []string {
 	names := make([]string, 0, len(s.byName))
@@ -142,7 +155,7 @@ func (s *Set) Build(name string, data any) (infer.Prompt, error) {
 		return infer.Prompt{}, fmt.Errorf("no prompt template %q", name)
 	}
 	part := func(p string) (string, error) {
-		var b strings.Builder
+		var b capped
 		if err := t.ExecuteTemplate(&b, p, data); err != nil {
 			return "", fmt.Errorf("fill prompt template %s: %w", name, err)
 		}

@@ -1,6 +1,7 @@
 package prompt_test
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -156,6 +157,18 @@ func TestBuildRefuses(t *testing.T) {
 		if p, err := s.Build(c.name, map[string]any{"Transcript": "x", "Move": "y"}); err == nil || !strings.Contains(err.Error(), c.words) {
 			t.Errorf("%s: %+v, %v; want an error with %q", c.fact, p, err, c.words)
 		}
+	}
+}
+
+// A template of a few hundred bytes cannot fill the memory.
+func TestPromptsAreCapped(t *testing.T) {
+	text := `{{define "user"}}{{end}}{{define "lead_in"}}{{end}}{{define "x0"}}0123456789{{end}}`
+	for i := range 9 {
+		text += fmt.Sprintf(`{{define "x%d"}}%s{{end}}`, i+1, strings.Repeat(fmt.Sprintf(`{{template "x%d"}}`, i), 10))
+	}
+	s := load(t, folder(t, map[string]string{"judge.tmpl": text + `{{define "system"}}{{template "x9"}}{{end}}`}))
+	if _, err := s.Build("judge", nil); err == nil || !strings.Contains(err.Error(), "longer than") {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -72,7 +72,7 @@ func Unmarshal(b []byte, v any, opts ...Option) error {
 		return err
 	}
 	e := &Error{Field: path(pointerAt(b, int(te.Offset)-1)), Offset: te.Offset, cause: te,
-		What: fmt.Sprintf("a JSON %s stands where %s is expected", te.Value, inWords(te.Type)), Remedy: "mend the field"}
+		What: fmt.Sprintf("a JSON %s stands where %s is expected", cut(te.Value), inWords(te.Type)), Remedy: "mend the field"}
 	if e.Field == "" {
 		e.Remedy = "write it so"
 	}

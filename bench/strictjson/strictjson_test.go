@@ -102,6 +102,10 @@ func TestNullEntries(t *testing.T) {
 // What an error quotes is short and on one line.
 func TestErrorsAreShort(t *testing.T) {
 	long := strings.Repeat("k\\n", 9999)
+	var number struct{ K int }
+	if err := Unmarshal([]byte(`{"k":`+strings.Repeat("9", 9999)+`}`), &number); err == nil || len(err.Error()) > 300 {
+		t.Errorf("a long number: %v", err)
+	}
 	deep := strings.Repeat(`{"key":`, 9000)
 	for _, text := range []string{`{"` + long + `":1,"` + strings.ToUpper(long[:1]) + long[1:] + `":2}`, deep, `{"` + long + `":"\ud800"}`} {
 		if err := Check([]byte(text)); err == nil || len(err.Error()) > 700 || strings.ContainsAny(err.Error(), "\n\x1b") {
