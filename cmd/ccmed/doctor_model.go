@@ -86,26 +86,26 @@ func (a *app) checkModel(ctx context.Context, m *modelFlags) ([]finding, error) 
 	if err != nil {
 		return append(fs, finding{"log-probabilities", faulty, err.Error(), "try another model or backend"}), nil
 	}
-	if first.Unscored != "" {
-		fs = append(fs, finding{"log-probabilities", faulty, first.Unscored, "use --backend ollama or embedded, or a server that returns log-probabilities"})
-	} else {
-		fs = append(fs, finding{"log-probabilities", ok, fmt.Sprintf("the digits got %.3f of the probability, %q most", first.Mass, fmt.Sprint(first.Argmax()+1)), ""})
-	}
 	const repeats = 5
-	same, differ := 0, 0.0
-	for range repeats {
+	unscored, same, differ := first.Unscored, 0, 0.0
+	for i := 0; i < repeats && unscored == ""; i++ {
 		again, err := choose()
 		if err != nil {
 			return append(fs, finding{"repeated call", faulty, err.Error(), "try again; look into the server's log"}), nil
 		}
-		if again.Argmax() == first.Argmax() {
+		if unscored = again.Unscored; again.Argmax() == first.Argmax() {
 			same++
 		}
 		for i := range again.P {
 			differ = max(differ, math.Abs(again.P[i]-first.P[i]))
 		}
 	}
-	fs = append(fs, finding{"repeated choice", ok, fmt.Sprintf("%d of %d gave the same answer, largest difference of a probability %.2g", same, repeats, differ), ""})
+	if unscored != "" {
+		fs = append(fs, finding{"log-probabilities", faulty, unscored, "use --backend ollama or embedded, or a server that returns log-probabilities"})
+	} else {
+		fs = append(fs, finding{"log-probabilities", ok, fmt.Sprintf("the digits got %.3f of the probability, %q most", first.Mass, fmt.Sprint(first.Argmax()+1)), ""},
+			finding{"repeated choice", ok, fmt.Sprintf("%d of %d gave the same answer, largest difference of a probability %.2g", same, repeats, differ), ""})
+	}
 	chat := infer.Prompt{Messages: []infer.Message{{Role: infer.System, Content: "You are helpful."}, {Role: infer.User, Content: "Name three colours."}}}
 	texts, agree := map[string]bool{}, 0
 	for i := range repeats {

@@ -3,12 +3,15 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/infer/infertest"
 )
 
 func TestDiagnose(t *testing.T) {
@@ -58,5 +61,52 @@ func TestCheckDisk(t *testing.T) {
 	f := checkDisk("disk of runs", filepath.Join(t.TempDir(), "not", "there", "yet"), "free some")
 	if f.Result == ok != (f.Fix == "") || !strings.Contains(f.Detail, "free in ") {
 		t.Errorf("%+v", f)
+	}
+}
+
+// A server whose log-probabilities are none is no server to measure with.
+func TestDoctorSeesLogprobs(t *testing.T) {
+	answer := func(logprobs func(i int) any) infertest.Response {
+		top := []obj{}
+		for i := range 20 {
+			top = append(top, obj{"token": fmt.Sprint(i + 1), "logprob": logprobs(i)})
+		}
+		return infertest.Response{Body: obj{"model": "m", "usage": obj{"prompt_tokens": 30, "completion_tokens": 1}, "choices": []obj{{"finish_reason": "length",
+			"message": obj{"content": "1"}, "logprobs": obj{"content": []obj{{"token": "1", "logprob": 0, "top_logprobs": top}}}}}}}
+	}
+	good := answer(func(i int) any { return -0.1 - 5*float64(i) })
+	null := answer(func(int) any { return nil })
+	without := infertest.Response{Body: obj{"model": "m", "choices": []obj{{"finish_reason": "length", "message": obj{"content": "1"}}}}}
+	for name, c := range map[string]struct {
+		answers []infertest.Response
+		says    string
+	}{
+		"good":         {[]infertest.Response{good}, ""},
+		"null":         {[]infertest.Response{null}, `the log-probability of "1" is missing`},
+		"none":         {[]infertest.Response{without}, "the server returned no log-probabilities"},
+		"logits":       {[]infertest.Response{answer(func(i int) any { return 14.2 - float64(i) })}, "above 0"},
+		"more than 1":  {[]infertest.Response{answer(func(i int) any { return -0.1 })}, "add up to"},
+		"now and then": {[]infertest.Response{good, good, null}, `the log-probability of "1" is missing`},
+	} {
+		s := infertest.NewServer(t).On("/v1/models", infertest.Response{Body: obj{"data": []obj{{"id": "m"}}}}).On("/v1/chat/completions", c.answers...)
+		var out bytes.Buffer
+		a := &app{stdout: &out, stderr: &out, getenv: func(string) string { return "" }}
+		fs, err := a.checkModel(t.Context(), &modelFlags{model: "m", backend: "openai", hosts: []string{s.URL + "/v1"}, cacheFile: "off", concurrency: 1,
+			patience: time.Millisecond, requestTimeout: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := ""
+		for _, f := range fs {
+			if f.Result == faulty {
+				said += f.Detail
+			}
+			if f.Check == "repeated choice" && c.says != "" {
+				t.Errorf("%s: %s although nothing was scored", name, f.Detail)
+			}
+		}
+		if (said == "") != (c.says == "") || !strings.Contains(said, c.says) {
+			t.Errorf("%s: faults %q, want %q", name, said, c.says)
+		}
 	}
 }

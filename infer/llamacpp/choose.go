@@ -70,6 +70,9 @@ func (e *Engine) Choose(ctx context.Context, ps []infer.Prompt, as []infer.Answe
 		choices[i].Rendered = joined(parts[i])
 		choices[i].Usage.Cached = max(0, choices[i].Usage.Prompt-choices[i].Usage.Evaluated)
 	}
+	if slices.ContainsFunc(choices, func(c infer.Choice) bool { return c.Unscored == ReasonNaN }) {
+		return choices, e.forget() // else what made them would stay in the cache
+	}
 	return choices, nil
 }
 
@@ -236,6 +239,9 @@ func (e *Engine) chooseAfterThinking(ctx context.Context, seq []llama.Token, ans
 	push := func(ts []llama.Token) error {
 		return e.push(ctx, ts, []int{len(ts) - 1}, func(_ int, row []float32) error {
 			logits = append(logits[:0], row...)
+			if top, _ := normaliser(row); math.IsNaN(top) || math.IsInf(top, 0) {
+				logits = nil // no token is the most probable one
+			}
 			return nil
 		})
 	}

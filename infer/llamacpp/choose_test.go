@@ -374,3 +374,38 @@ func BenchmarkChooseStream(b *testing.B) {
 	}
 	b.ReportMetric(float64(tokens)/b.Elapsed().Seconds(), "tokens/s")
 }
+
+// Logits that are no numbers are unscored, and gone with what made them.
+func TestChoiceOfNoNumbers(t *testing.T) {
+	e := open(t, 256)
+	ctx, ps := context.Background(), []infer.Prompt{{Raw: "one two three\n1 2"}, {Raw: "one two three\n1 2 3"}}
+	reasons := func() []string {
+		t.Helper()
+		cs, err := e.Choose(ctx, ps, infer.Digits(1, 6), infer.Params{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []string{cs[0].Unscored, cs[1].Unscored}
+	}
+	if got := reasons(); got[0]+got[1] != "" {
+		t.Fatalf("unscored: %q", got)
+	}
+	vector := make([]float32, 29*e.Width())
+	if err := e.forget(); err != nil {
+		t.Fatal(err)
+	}
+	vector[3*e.Width()] = float32(math.NaN())
+	if code := llama.SetAdapterCvec(e.llama, vector, int32(e.Width()), 1, 29); code != 0 {
+		t.Fatalf("setting a control vector: code %d", code)
+	}
+	if got := reasons(); got[0] != ReasonNaN || got[1] != ReasonNaN {
+		t.Errorf("unscored %q, want %q", got, ReasonNaN)
+	}
+	clear(vector)
+	if code := llama.SetAdapterCvec(e.llama, vector, int32(e.Width()), 1, 29); code != 0 {
+		t.Fatalf("clearing the control vector: code %d", code)
+	}
+	if got := reasons(); got[0]+got[1] != "" {
+		t.Errorf("afterwards unscored: %q", got)
+	}
+}
