@@ -77,6 +77,7 @@ type Engine struct {
 	slot     llama.SeqId   // the slot in use
 	idle     [slots][]llama.Token
 	tap      *tap // of the context, where it is the one that hidden states are read in
+	stop     *stop
 }
 
 // slots is how many token paths the cache keeps side by side. Two, because a
@@ -119,11 +120,11 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	if !onGPU {
 		params.UseExtraBufts = 0 // see contextParams
 	}
-	model, v, err := loadModel(o.ModelPath, params)
+	model, v, err := loadModel(ctx, o.ModelPath, params)
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{opts: o, onGPU: onGPU, model: model, vocabulary: v, batch: llama.BatchInit(int32(o.Batch), 0, 1),
+	e := &Engine{opts: o, onGPU: onGPU, model: model, vocabulary: v, stop: newStop(), batch: llama.BatchInit(int32(o.Batch), 0, 1),
 		blocks: int(llama.ModelNLayer(model)), width: int(llama.ModelNEmbd(model))}
 	if err := e.start(); err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -203,6 +204,8 @@ func (e *Engine) contextParams(n, slots int) llama.ContextParams {
 		p.OpOffload, p.Offload_kqv = 0, 0
 	}
 	p.SwaFull, p.NoPerf = 1, 1
+	p.AbortCallback, _ = stopCallbacks()
+	p.AbortCallbackData = e.stop.id
 	if e.opts.Threads > 0 {
 		p.NThreads, p.NThreadsBatch = int32(e.opts.Threads), int32(e.opts.Threads)
 	}
@@ -371,7 +374,7 @@ func (e *Engine) advance(ctx context.Context, tokens []llama.Token, want []int, 
 		if e.tap != nil {
 			e.tap.expect(n, outputs)
 		}
-		if err := e.decode(); err != nil {
+		if err := e.decode(ctx); err != nil {
 			return errors.Join(err, e.forget())
 		}
 		e.resident = append(e.resident, tokens[done:done+n]...)
@@ -385,11 +388,15 @@ func (e *Engine) advance(ctx context.Context, tokens []llama.Token, want []int, 
 }
 
 // decode evaluates the batch. The codes are those of llama_decode in llama.h.
-func (e *Engine) decode() error {
+func (e *Engine) decode(ctx context.Context) error {
 	takeComplaints()
-	code, err := llama.Decode(e.llama, e.batch)
+	var code int32
+	var err error
+	e.stop.with(ctx, func() { code, err = llama.Decode(e.llama, e.batch) })
 	runtime.KeepAlive(e)
 	switch {
+	case (err != nil || code != 0) && ctx.Err() != nil:
+		return ctx.Err()
 	case err != nil:
 		return fmt.Errorf("llamacpp: evaluating %d tokens: %w", e.batch.NTokens, err)
 	case code == 0:
@@ -535,6 +542,7 @@ func (e *Engine) Close() error {
 		return nil
 	}
 	err := errors.Join(llama.BatchFree(e.batch), e.dropContext(), llama.ModelFree(e.model))
+	e.stop.release()
 	e.model = 0
 	return err
 }

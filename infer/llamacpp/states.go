@@ -51,7 +51,7 @@ func (e *Engine) States(ctx context.Context, seqs []infer.Sequence, layers []str
 			return fmt.Errorf("sequence %d of %d: %w", i+1, len(seqs), err)
 		}
 	}
-	if err := e.tapContext(); err != nil {
+	if err := e.tapContext(ctx); err != nil {
 		return err
 	}
 	var err error
@@ -94,7 +94,7 @@ func (e *Engine) tapLimit() int { return max(e.opts.UBatch, 2*fewestRows) }
 
 // tapContext makes the context one with a tap, of one slot, and lists the
 // tensors that the model's graph computes.
-func (e *Engine) tapContext() error {
+func (e *Engine) tapContext(ctx context.Context) error {
 	if e.tap != nil {
 		return nil
 	}
@@ -116,9 +116,12 @@ func (e *Engine) tapContext() error {
 	}
 	e.tap = t
 	t.listing = true
-	err = e.advance(context.Background(), []llama.Token{0, 0}, []int{1}, e.tapLimit(), func(int, []int) error { return nil })
+	err = e.advance(ctx, []llama.Token{0, 0}, []int{1}, e.tapLimit(), func(int, []int) error { return nil })
 	t.listing = false
-	return errors.Join(err, e.forget())
+	if err != nil {
+		return errors.Join(err, e.dropContext())
+	}
+	return e.forget()
 }
 
 // embedTensors are names of the embeddings as the first block gets them, the

@@ -38,7 +38,7 @@ func OpenVocab(ctx context.Context, path, libDir string) (*Vocab, error) {
 		return nil, err
 	}
 	params.VocabOnly = 1
-	model, v, err := loadModel(path, params)
+	model, v, err := loadModel(ctx, path, params)
 	if err != nil {
 		return nil, err
 	}
@@ -108,9 +108,18 @@ func loadParams(path, libDir string) (llama.ModelParams, Info, error) {
 	return llama.ModelDefaultParams(), info, nil
 }
 
-func loadModel(path string, params llama.ModelParams) (llama.Model, vocabulary, error) {
+func loadModel(ctx context.Context, path string, params llama.ModelParams) (llama.Model, vocabulary, error) {
 	takeComplaints()
-	model, err := llama.ModelLoadFromFile(path, params)
+	s := newStop()
+	defer s.release()
+	_, params.ProgressCallback = stopCallbacks()
+	params.ProgressCallbackUserData = s.id
+	var model llama.Model
+	var err error
+	s.with(ctx, func() { model, err = llama.ModelLoadFromFile(path, params) })
+	if err != nil && ctx.Err() != nil {
+		return 0, vocabulary{}, ctx.Err()
+	}
 	if err != nil {
 		return 0, vocabulary{}, fmt.Errorf("llamacpp: llama.cpp cannot load %s%s; the file may be incomplete, or of a kind that %s does not know",
 			path, takeComplaints(), Release)
