@@ -101,13 +101,16 @@ func (a *app) engineCheck(ctx context.Context, model string) (llamacpp.Info, err
 		args = append(args, model)
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Env = append(os.Environ(), "GGML_NO_BACKTRACE=1") // else it calls a debugger
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
 		var exit *exec.ExitError
-		if errors.As(err, &exit) && !exit.Exited() {
-			return info, fmt.Errorf("the llama.cpp libraries crashed (%v): %s; install the matching ones with `ccmed engine install`", exit, lastLine(stderr.String()))
+		first, _, crashed := strings.Cut(stderr.String(), "\nSIG") // what Go says of a signal
+		if errors.As(err, &exit) && (crashed || !exit.Exited()) {
+			return info, fmt.Errorf("the llama.cpp libraries crashed (%v): %s; the model's file may be broken, or the libraries: install the matching ones with `ccmed engine install`",
+				exit, lastLine(first))
 		}
 		return info, errors.New(strings.TrimPrefix(lastLine(stderr.String()), "ccmed: "))
 	}

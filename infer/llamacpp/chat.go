@@ -151,13 +151,18 @@ func (e *Engine) generate(ctx context.Context, o infer.Params) (*generated, erro
 // sampled from: llama.cpp asserts it.
 func (e *Engine) pushFinite(ctx context.Context, tokens []llama.Token) error {
 	return e.push(ctx, tokens, []int{len(tokens) - 1}, func(_ int, logits []float32) error {
-		for _, x := range logits {
-			if x != x || x > math.MaxFloat32 {
-				return errors.Join(errors.New("llamacpp: "+ReasonNaN), e.forget())
-			}
+		if !finite(logits) {
+			return errors.Join(errors.New("llamacpp: "+ReasonNaN), e.forget())
 		}
 		return nil
 	})
+}
+
+// finite reports whether a softmax of the logits is one: none is NaN or +Inf, and
+// not all are -Inf.
+func finite(logits []float32) bool {
+	top, _ := normaliser(logits)
+	return !math.IsNaN(top) && !math.IsInf(top, 0)
 }
 
 // sampler returns the chain of llama.cpp's samplers, in its own order.

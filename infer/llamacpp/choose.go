@@ -151,7 +151,7 @@ func (e *Engine) chooseTree(ctx context.Context, seqs [][]llama.Token, answers [
 func (e *Engine) choice(logits []float32, answers [][]llama.Token) infer.Choice {
 	c := infer.Choice{P: make([]float64, len(answers)), Bound: make([]float64, len(answers))}
 	top, logSum := normaliser(logits)
-	if math.IsNaN(top) || math.IsInf(top, 0) {
+	if !finite(logits) {
 		for i := range c.Bound {
 			c.Bound[i] = 1
 		}
@@ -261,7 +261,7 @@ func (e *Engine) chooseAfterThinking(ctx context.Context, seq []llama.Token, ans
 			return nil
 		}
 		next := largest(logits, 1)
-		if len(next) == 0 {
+		if !finite(logits) {
 			c.Unscored, c.Thinking = ReasonNaN, thinking
 			return nil
 		}

@@ -14,13 +14,14 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/infer"
 )
 
 // checkGGUF returns an error unless the file begins like a GGUF file of version
 // 2 or 3 in this machine's byte order (ggml/docs/gguf.md).
 func checkGGUF(path string) error {
-	f, err := os.Open(path)
+	f, err := disk.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &infer.MissingError{What: "the model file is missing", Err: err, Fix: "name an existing GGUF file"}
 	}
@@ -75,7 +76,7 @@ func fileDigest(ctx context.Context, path string) (string, error) {
 	if k, ok := known[path]; ok && k.Size == st.Size() && k.ModTime.Equal(st.ModTime()) {
 		return k.Digest, nil
 	}
-	f, err := os.Open(path)
+	f, err := disk.Open(path)
 	if err != nil {
 		return "", fmt.Errorf("llamacpp: %w", err)
 	}
@@ -94,7 +95,7 @@ func fileDigest(ctx context.Context, path string) (string, error) {
 // readDigests returns an empty map for a store that is missing or broken.
 func readDigests(store string) map[string]knownDigest {
 	known := map[string]knownDigest{}
-	if b, err := os.ReadFile(store); err != nil || json.Unmarshal(b, &known) != nil || known == nil {
+	if b, err := disk.ReadFile(store, disk.MaxText); err != nil || json.Unmarshal(b, &known) != nil || known == nil {
 		return map[string]knownDigest{}
 	}
 	return known

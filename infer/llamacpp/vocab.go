@@ -128,7 +128,32 @@ func loadModel(ctx context.Context, path string, params llama.ModelParams) (llam
 	if llama.GetVocabType(h) == llama.VocabTypeNone {
 		return 0, vocabulary{}, errors.Join(fmt.Errorf("llamacpp: %s has no vocabulary", path), llama.ModelFree(model))
 	}
-	return model, vocabulary{handle: h, size: int(llama.VocabNTokens(h)), bos: llama.VocabBOS(h), addBOS: llama.VocabGetAddBOS(h)}, nil
+	v := vocabulary{handle: h, size: int(llama.VocabNTokens(h)), bos: llama.VocabBOS(h), addBOS: llama.VocabGetAddBOS(h)}
+	if err := v.check(path); err != nil {
+		return 0, vocabulary{}, errors.Join(err, llama.ModelFree(model))
+	}
+	return model, v, nil
+}
+
+// check refuses vocabularies with which llama.cpp would end the process:
+// SentencePiece writes what it has no token for byte by byte.
+func (v vocabulary) check(path string) error {
+	if v.size < 2 {
+		return fmt.Errorf("llamacpp: the vocabulary of %s has %d tokens", path, v.size)
+	}
+	if llama.GetVocabType(v.handle) != llama.VocabTypeSPM {
+		return nil
+	}
+	var bytes [256]bool
+	for t := range llama.Token(v.size) {
+		if p := v.piece(t, false); len(p) == 1 && (p[0] < utf8.RuneSelf || llama.VocabGetAttr(v.handle, t)&llama.TokenAttrByte != 0) {
+			bytes[p[0]] = true
+		}
+	}
+	if i := slices.Index(bytes[:], false); i >= 0 {
+		return fmt.Errorf("llamacpp: the vocabulary of %s has no token for the byte %d: texts that need it cannot be tokenised", path, i)
+	}
+	return nil
 }
 
 // vocabulary reads llama.cpp's tokeniser. Its methods must not run after the
