@@ -137,7 +137,7 @@ func Install(ctx context.Context, variant string, progress io.Writer) (dir strin
 		if err := checkIntegrity(archive, p.integrity); err != nil {
 			return "", fmt.Errorf("llamacpp: %s@%s: %w", p.name, npmVersion, err)
 		}
-		if err := unpack(archive, files); err != nil {
+		if err := unpack(archive, files, maxArchive); err != nil {
 			return "", fmt.Errorf("llamacpp: unpacking %s@%s: %w", p.name, npmVersion, err)
 		}
 		if err := os.Remove(archive); err != nil {
@@ -173,7 +173,7 @@ func npmPack(ctx context.Context, name, dir string) (string, error) {
 		}
 	}
 	var stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, npm, "pack", name+"@"+npmVersion, "--pack-destination", dir, "--silent")
+	cmd := exec.CommandContext(ctx, npm, "pack", name+"@"+npmVersion, "--pack-destination", dir, "--silent", "--ignore-scripts")
 	cmd.Dir = dir // away from any package.json or .npmrc of the caller's folder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -211,9 +211,17 @@ func checkIntegrity(file, want string) error {
 	return nil
 }
 
+// The largest file of the packages is CUDA's library of kernels, below 1 GiB.
+const (
+	maxEntry   = int64(2) << 30 // bytes
+	maxArchive = int64(4) << 30 // bytes, unpacked
+)
+
 // unpack writes the shared libraries and the licence of an npm archive into
-// dir, without their folders.
-func unpack(archive, dir string) error {
+// dir, without their folders. An archive with an entry that leads out of it, that
+// is no file, or that is larger than any library is refused, and so is one of
+// more than most bytes in all.
+func unpack(archive, dir string, most int64) error {
 	f, err := os.Open(archive)
 	if err != nil {
 		return err
@@ -223,6 +231,7 @@ func unpack(archive, dir string) error {
 	if err != nil {
 		return err
 	}
+	left := most
 	for t := tar.NewReader(z); ; {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
@@ -231,8 +240,19 @@ func unpack(archive, dir string) error {
 		if err != nil {
 			return err
 		}
+		left -= h.Size
+		switch {
+		case !filepath.IsLocal(h.Name):
+			return fmt.Errorf("its entry %q leads out of the folder", h.Name)
+		case h.Typeflag == tar.TypeDir:
+			continue
+		case h.Typeflag != tar.TypeReg:
+			return fmt.Errorf("its entry %q is a link or a device", h.Name)
+		case h.Size > maxEntry || left < 0:
+			return fmt.Errorf("it is too large at its entry %q: at most %d MiB a file and %d MiB in all are unpacked", h.Name, maxEntry>>20, most>>20)
+		}
 		name := path.Base(h.Name)
-		if h.Typeflag != tar.TypeReg || name != "LICENSE" && !strings.HasSuffix(name, ".so") {
+		if name != "LICENSE" && !strings.HasSuffix(name, ".so") {
 			continue
 		}
 		if err := writeFile(filepath.Join(dir, name), t); err != nil {

@@ -19,7 +19,7 @@ import (
 
 // archive writes an npm archive with the given files and returns its path and
 // integrity.
-func archive(t *testing.T, files map[string]string) (path, integrity string) {
+func archive(t *testing.T, files map[string]string, more ...tar.Header) (path, integrity string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "package.tgz")
 	f, err := os.Create(path)
@@ -36,10 +36,17 @@ func archive(t *testing.T, files map[string]string) (path, integrity string) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.WriteHeader(&tar.Header{Name: "package/bins/libevil.so", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}); err != nil {
+	whole := true
+	for _, h := range more {
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		whole = whole && h.Size == 0
+	}
+	if err := w.Close(); whole && err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.Close(), z.Close(), f.Close()); err != nil {
+	if err := errors.Join(z.Close(), f.Close()); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(path)
@@ -86,8 +93,7 @@ func TestInstall(t *testing.T) {
 		"package/bins/linux-x64/libggml.cpu.v0.5.0.so": "ggml",
 		"package/bins/linux-x64/libggml-base.so":       "base",
 		"package/bins/linux-x64/llama-addon.node":      "addon",
-		"../../outside.so":                             "evil",
-	})
+	}, tar.Header{Name: "package/bins/", Typeflag: tar.TypeDir})
 	fakeNPM(t, `[ "$1 $2 $3" = "pack @test/engine@`+npmVersion+` --pack-destination" ] || exit 9; cp `+path+` "$4"/`)
 	published(t, integrity)
 	var progress strings.Builder
@@ -103,7 +109,7 @@ func TestInstall(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	want := []string{"LICENSE", "libggml-base.so", "libggml.cpu.v0.5.0.so", "libggml.so", "libllama.so", "libllama.v0.5.0.so", "outside.so"}
+	want := []string{"LICENSE", "libggml-base.so", "libggml.cpu.v0.5.0.so", "libggml.so", "libllama.so", "libllama.v0.5.0.so"}
 	if !slices.Equal(names, want) {
 		t.Errorf("installed %v, want %v", names, want)
 	}
@@ -111,9 +117,6 @@ func TestInstall(t *testing.T) {
 		if b, err := os.ReadFile(filepath.Join(dir, plain)); err != nil || string(b) != content {
 			t.Errorf("%s: %q, %v", plain, b, err)
 		}
-	}
-	if _, err := os.Stat(filepath.Join(cache, "outside.so")); err == nil {
-		t.Error("a file was written outside the folder")
 	}
 	if !strings.Contains(progress.String(), dir) {
 		t.Errorf("progress %q does not say where", progress.String())
@@ -158,6 +161,30 @@ func TestInstallFails(t *testing.T) {
 		if left, err := os.ReadDir(filepath.Join(cache, "engine")); err != nil || len(left) > 0 {
 			t.Errorf("%s left %v behind (%v)", c.name, left, err)
 		}
+	}
+	for name, h := range map[string]tar.Header{
+		"leads out of the folder": {Name: "../../outside.so", Typeflag: tar.TypeReg},
+		"/etc/x.so":               {Name: "/etc/x.so", Typeflag: tar.TypeReg},
+		"is a link":               {Name: "package/bins/libllama.so", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"},
+		"libhard.so":              {Name: "package/libhard.so", Typeflag: tar.TypeLink, Linkname: "/etc/passwd"},
+		"device":                  {Name: "package/null", Typeflag: tar.TypeChar},
+		"2048 MiB a file":         {Name: "package/huge.so", Typeflag: tar.TypeReg, Size: maxEntry + 1},
+	} {
+		cache := t.TempDir()
+		t.Setenv("CCMED_CACHE", cache)
+		path, integrity := archive(t, map[string]string{"package/LICENSE": "MIT"}, h)
+		fakeNPM(t, `cp `+path+` "$4"/`)
+		published(t, integrity)
+		if _, err := Install(context.Background(), CPU, nil); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("an archive with %s: %v", name, err)
+		}
+		if left, err := os.ReadDir(filepath.Join(cache, "engine")); err != nil || len(left) > 0 {
+			t.Errorf("an archive with %s left %v behind (%v)", name, left, err)
+		}
+	}
+	path, _ = archive(t, map[string]string{"package/a.txt": strings.Repeat("a", 700), "package/b.txt": strings.Repeat("b", 700)})
+	if err := unpack(path, t.TempDir(), 1000); err == nil || !strings.Contains(err.Error(), "MiB in all") {
+		t.Errorf("entries of more than most bytes in all: %v", err)
 	}
 	t.Setenv("PATH", t.TempDir())
 	var missing *infer.MissingError
