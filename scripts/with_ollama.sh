@@ -2,8 +2,9 @@
 # Runs a command against an Ollama server of its own:
 #   scripts/with_ollama.sh MODEL_NAME FILE.gguf COMMAND [ARG...]
 # The server listens on a free port, keeps its models in a temporary folder, and
-# holds the GGUF under the name. COMMAND finds it by OLLAMA_HOST. At the end the
-# server is stopped by its own process id. CCMED_OLLAMA_BIN names the server's
+# holds the GGUF under the name. It has four slots: --concurrency 4 uses them.
+# COMMAND finds it by OLLAMA_HOST. At the end the server is stopped by its own
+# process id. CCMED_OLLAMA_BIN names the server's
 # binary; without it install_ollama.sh finds or builds one.
 set -euo pipefail
 [ $# -ge 3 ] || { sed -n '2,3s/^# *//p' "$0" >&2; exit 2; }
@@ -28,7 +29,7 @@ trap 'exit 143' TERM
 
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 export OLLAMA_HOST=127.0.0.1:$port
-HOME="$dir" OLLAMA_MODELS="$dir/models" OLLAMA_NUM_PARALLEL=1 OLLAMA_KEEP_ALIVE=30m \
+HOME="$dir" OLLAMA_MODELS="$dir/models" OLLAMA_NUM_PARALLEL=4 OLLAMA_KEEP_ALIVE=30m \
   "$bin" serve >"$dir/log" 2>&1 &
 server=$!
 for i in $(seq 200); do

@@ -334,7 +334,8 @@ func (f *fleet) policy() infer.RetryPolicy {
 }
 
 func (f *fleet) openOllama(ctx context.Context, host, model string) (infer.Backend, error) {
-	b, err := ollama.New(host, model, ollama.Options{})
+	o := ollama.Options{Parallel: f.flags.concurrency}
+	b, err := ollama.New(host, model, o)
 	if err != nil {
 		return nil, err
 	}
@@ -350,7 +351,8 @@ func (f *fleet) openOllama(ctx context.Context, host, model string) (infer.Backe
 	if v == nil {
 		return b, nil
 	}
-	return ollama.New(host, model, ollama.Options{Controls: v.Controls(), Tokenize: func(_ context.Context, s string) ([]int32, error) { return v.Tokenize(s) }})
+	o.Controls, o.Tokenize = v.Controls(), func(_ context.Context, s string) ([]int32, error) { return v.Tokenize(s) }
+	return ollama.New(host, model, o)
 }
 
 // fit freezes the context length of a role: --num-ctx, or what the longest of

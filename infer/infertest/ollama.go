@@ -19,6 +19,10 @@ import (
 // TestModel is the name under which StartOllama's server holds the test model.
 const TestModel = "smollm2-test"
 
+// OllamaSlots is how many requests StartOllama's server answers at a time, each
+// with a prompt cache of its own.
+const OllamaSlots = 4
+
 // The environment that StartOllama reads.
 const (
 	EnvOllamaBin = "CCMED_OLLAMA_BIN" // an Ollama server binary; default: "ollama" on the PATH
@@ -150,7 +154,7 @@ func start(bin, model string) (*server, error) {
 	defer log.Close()
 	cmd := exec.Command(bin, "serve")
 	cmd.Env = append(os.Environ(), "HOME="+dir, "OLLAMA_HOST="+addr, "OLLAMA_MODELS="+filepath.Join(dir, "models"),
-		"OLLAMA_DEBUG=1", "OLLAMA_NUM_PARALLEL=1", "OLLAMA_KEEP_ALIVE=30m", "OLLAMA_NOPRUNE=1")
+		"OLLAMA_DEBUG=1", fmt.Sprintf("OLLAMA_NUM_PARALLEL=%d", OllamaSlots), "OLLAMA_KEEP_ALIVE=30m", "OLLAMA_NOPRUNE=1")
 	cmd.Stdout, cmd.Stderr = log, log
 	ownGroup(cmd)
 	if err := cmd.Start(); err != nil {

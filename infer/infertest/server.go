@@ -7,15 +7,18 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Response is one scripted HTTP answer. Body is sent as it is when it is a
 // string, and as JSON otherwise. Status 0 means 200. Hang closes the connection
-// without an answer, as a server that dies does.
+// without an answer, as a server that dies does. Delay is waited for before the
+// answer.
 type Response struct {
 	Status int
 	Body   any
 	Hang   bool
+	Delay  time.Duration
 }
 
 // Request is one recorded HTTP request.
@@ -33,6 +36,8 @@ type Server struct {
 	mu       sync.Mutex
 	script   map[string][]Response
 	requests []Request
+	inFlight int
+	most     int
 }
 
 // NewServer starts a scripted server, which stops at the end of the test.
@@ -68,6 +73,14 @@ func (s *Server) Requests(path string) []Request {
 	return out
 }
 
+// MostInFlight returns the greatest number of requests that were waiting for their
+// answer at one time.
+func (s *Server) MostInFlight() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.most
+}
+
 // ServeHTTP answers from the script.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	raw, err := io.ReadAll(r.Body)
@@ -79,16 +92,24 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.Unmarshal(raw, &rec.Body) // a body that is no object stays in Raw
 	s.mu.Lock()
 	s.requests = append(s.requests, rec)
+	s.inFlight++
+	s.most = max(s.most, s.inFlight)
 	queue := s.script[r.URL.Path]
 	if len(queue) > 1 {
 		s.script[r.URL.Path] = queue[1:]
 	}
 	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.inFlight--
+	}()
 	if len(queue) == 0 {
 		http.Error(w, `{"error":"infertest: nothing scripted for `+r.URL.Path+`"}`, http.StatusNotFound)
 		return
 	}
 	answer := queue[0]
+	time.Sleep(answer.Delay)
 	if answer.Hang {
 		panic(http.ErrAbortHandler)
 	}

@@ -30,11 +30,12 @@ func (b *Backend) Chat(ctx context.Context, p infer.Prompt, o infer.Params) (inf
 	if err != nil {
 		return infer.Reply{}, err
 	}
-	if err := b.acquire(ctx); err != nil {
+	by, err := b.begin(ctx)
+	if err != nil {
 		return infer.Reply{}, err
 	}
-	defer b.release()
-	r := request{numCtx: numCtx, predict: o.MaxTokens, params: o, stop: append(append([]string{}, about.stop...), o.Stop...)}
+	defer b.end(by)
+	r := request{by: by, numCtx: numCtx, predict: o.MaxTokens, params: o, stop: append(append([]string{}, about.stop...), o.Stop...)}
 	if p.Raw == "" && p.LeadIn == "" {
 		r.chat = b.messages(p.Messages)
 		r.rendered, err = b.template(ctx, p.Messages, numCtx)
@@ -86,10 +87,11 @@ func (b *Backend) Choose(ctx context.Context, ps []infer.Prompt, as []infer.Answ
 	if err != nil {
 		return nil, err
 	}
-	if err := b.acquire(ctx); err != nil {
+	by, err := b.begin(ctx)
+	if err != nil {
 		return nil, err
 	}
-	defer b.release()
+	defer b.end(by)
 	rs, units := make([]request, len(ps)), make([][]int32, len(ps))
 	for i, p := range ps {
 		text, err := b.render(ctx, p, numCtx)
@@ -101,7 +103,7 @@ func (b *Backend) Choose(ctx context.Context, ps []infer.Prompt, as []infer.Answ
 		}
 		greedy := o
 		greedy.Temperature = 0
-		rs[i] = request{rendered: text, units: units[i], numCtx: numCtx, predict: 1, params: greedy, logprobs: true}
+		rs[i] = request{by: by, rendered: text, units: units[i], numCtx: numCtx, predict: b.tokens(), params: greedy, logprobs: true}
 	}
 	out := make([]infer.Choice, len(ps))
 	var last slot
@@ -117,6 +119,12 @@ func (b *Backend) Choose(ctx context.Context, ps []infer.Prompt, as []infer.Answ
 	}
 	return out, nil
 }
+
+// tokens is how many tokens one choice asks for; only the first one counts. With
+// one token a server of several slots frees a slot before it gives out those for
+// the requests that came meanwhile, and a dialogue's slot goes to another one. A
+// second token keeps the slot taken.
+func (b *Backend) tokens() int { return min(2, b.opts.Parallel) }
 
 func (b *Backend) choose(ctx context.Context, r request, as []infer.Answer, o infer.Params) (infer.Choice, error) {
 	first, err := b.send(ctx, r)

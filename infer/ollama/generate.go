@@ -16,6 +16,7 @@ import (
 
 // request is one generation, to be sent by send.
 type request struct {
+	by       *call
 	rendered string // the prompt as the model reads it
 	units    []int32
 	numCtx   int
@@ -44,7 +45,10 @@ func (b *Backend) send(ctx context.Context, r request) (reply, error) {
 	if b.opts.Tokenize != nil && len(r.units)+1 > r.numCtx {
 		return reply{}, &infer.ContextError{Need: len(r.units) + 1, Have: r.numCtx}
 	}
-	at, held, common := b.slots.take(r.units)
+	at, held, common, err := b.slots.take(ctx, r.by, r.units)
+	if err != nil {
+		return reply{}, err
+	}
 	var out reply
 	var m api.Metrics
 	done := false
@@ -65,7 +69,7 @@ func (b *Backend) send(ctx context.Context, r request) (reply, error) {
 		}
 		return nil
 	}
-	err := b.post(ctx, r, take)
+	err = b.post(ctx, r, take)
 	if err != nil && !errors.Is(err, errEnough) {
 		b.slots.put(at, afterError(held, err))
 		return reply{}, b.failure(ctx, r, err)

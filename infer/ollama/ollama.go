@@ -96,7 +96,7 @@ func New(host, model string, o Options) (*Backend, error) {
 	o.Parallel = max(1, o.Parallel)
 	return &Backend{
 		client: api.NewClient(base, o.HTTP), host: base.String(), model: model, opts: o,
-		places: make(chan struct{}, o.Parallel), slots: slots{s: make([]slot, o.Parallel)},
+		places: make(chan struct{}, o.Parallel), slots: newSlots(o.Parallel),
 	}, nil
 }
 
@@ -187,16 +187,20 @@ func (b *Backend) keepAlive() *api.Duration {
 	return &api.Duration{Duration: b.opts.KeepAlive}
 }
 
-func (b *Backend) acquire(ctx context.Context) error {
+// begin waits for a place; the call must be ended.
+func (b *Backend) begin(ctx context.Context) (*call, error) {
 	select {
 	case b.places <- struct{}{}:
-		return nil
+		return &call{at: time.Now()}, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
 }
 
-func (b *Backend) release() { <-b.places }
+func (b *Backend) end(c *call) {
+	b.slots.end(c)
+	<-b.places
+}
 
 // units returns the tokens of a rendered prompt, or pieces of about that number.
 func (b *Backend) units(ctx context.Context, rendered string) ([]int32, error) {
