@@ -168,7 +168,7 @@ func (f *fake) generate(w http.ResponseWriter, r *http.Request) {
 	}
 	text := q.rendered()
 	if q.Debug {
-		reply(w, 200, obj{"done": true, "_debug_info": obj{"rendered_template": text}})
+		reply(w, 200, obj{"model": q.Model, "_debug_info": obj{"rendered_template": text}})
 		return
 	}
 	if !f.use() {
@@ -188,7 +188,7 @@ func (f *fake) generate(w http.ResponseWriter, r *http.Request) {
 		reply(w, 400, obj{"error": "the input length exceeds the context length"})
 		return
 	}
-	done := obj{"done": true, "done_reason": "stop", "prompt_eval_count": tokens, "eval_count": 1}
+	done := obj{"model": q.Model, "response": "", "done": true, "done_reason": "stop", "prompt_eval_count": tokens, "eval_count": 1}
 	if strings.HasSuffix(r.URL.Path, "chat") {
 		done["message"] = obj{"role": "assistant", "content": q.say()}
 		reply(w, 200, done)
@@ -199,7 +199,7 @@ func (f *fake) generate(w http.ResponseWriter, r *http.Request) {
 			done["response"], done["logprobs"] = t.text, t.logprobs()
 			break
 		}
-		_ = json.NewEncoder(w).Encode(obj{"response": t.text, "logprobs": t.logprobs()})
+		_ = json.NewEncoder(w).Encode(obj{"model": q.Model, "response": t.text, "logprobs": t.logprobs()})
 	}
 	_ = json.NewEncoder(w).Encode(done)
 }

@@ -299,9 +299,6 @@ func (f *fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
 		} else if m.Digest != identity.Digest || m.TemplateHash != identity.TemplateHash {
 			return nil, fmt.Errorf("the servers hold different versions of %s (%s and %s); pull the same one on all", s.model, short(identity.Digest), short(m.Digest))
 		}
-		if s.backend == "ollama" {
-			b = infer.Retry(b, f.policy())
-		}
 		if f.db != nil && (m.Digest != "" || f.flags.cacheFile == "force") {
 			if b, err = cache.Wrap(b, f.db, m, f.flags.cacheFile == "force"); err != nil {
 				return nil, err
@@ -334,7 +331,7 @@ func (f *fleet) policy() infer.RetryPolicy {
 }
 
 func (f *fleet) openOllama(ctx context.Context, host, model string) (infer.Backend, error) {
-	o := ollama.Options{Parallel: f.flags.concurrency}
+	o := ollama.Options{Parallel: f.flags.concurrency, Retry: f.policy()}
 	b, err := ollama.New(host, model, o)
 	if err != nil {
 		return nil, err

@@ -40,7 +40,7 @@ func (f *fleet) openEmbedded(ctx context.Context, s spec) (infer.Backend, error)
 	o.KeepTemplate = err == nil && s != main // the other roles' files keep their own
 	if !s.isFile() {
 		// A name of Ollama's: the same weights and the server's own rendering.
-		server, err := ollama.New(f.app.ollamaHosts(f.flags)[0], s.model, ollama.Options{})
+		server, err := ollama.New(f.app.ollamaHosts(f.flags)[0], s.model, ollama.Options{Retry: f.policy()})
 		if err != nil {
 			return nil, err
 		}
@@ -64,7 +64,7 @@ func (f *fleet) openEmbedded(ctx context.Context, s spec) (infer.Backend, error)
 		if err != nil {
 			return nil, err
 		}
-		if server, err = ollama.New(f.app.ollamaHosts(f.flags)[0], s.model, ollama.Options{Controls: v.Controls()}); err != nil {
+		if server, err = ollama.New(f.app.ollamaHosts(f.flags)[0], s.model, ollama.Options{Controls: v.Controls(), Retry: f.policy()}); err != nil {
 			return nil, err
 		}
 	}

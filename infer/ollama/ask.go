@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/ollama/ollama/api"
-
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/internal/prefix"
 	"github.com/ccmed/ccmed/infer/internal/reasoning"
@@ -14,8 +12,15 @@ import (
 // maxAlternatives is the most that the server returns; more is a 400.
 const maxAlternatives = 20
 
-// emptyAnswer is the Unscored reason when the alternatives stayed hidden.
-const emptyAnswer = "empty answer: the model ended at once and the server gave no log-probabilities"
+// anyToken is a temperature at which all tokens are about equally likely.
+const anyToken = 1000.0
+
+// The Unscored reasons when the alternatives stayed hidden, and when there were
+// none although there was a token.
+const (
+	emptyAnswer = "empty answer: the model ended at once and the server gave no log-probabilities"
+	noLogprobs  = "the server returned no log-probabilities"
+)
 
 // Chat generates one answer. A prompt with neither a lead-in nor raw text goes
 // through /api/chat, where the server's own parsers part reasoning from answer;
@@ -103,7 +108,7 @@ func (b *Backend) Choose(ctx context.Context, ps []infer.Prompt, as []infer.Answ
 		}
 		greedy := o
 		greedy.Temperature = 0
-		rs[i] = request{by: by, rendered: text, units: units[i], numCtx: numCtx, predict: b.tokens(), params: greedy, logprobs: true}
+		rs[i] = request{by: by, rendered: text, units: units[i], numCtx: numCtx, predict: 1, hold: b.opts.Parallel > 1, params: greedy, logprobs: true}
 	}
 	out := make([]infer.Choice, len(ps))
 	var last slot
@@ -120,44 +125,40 @@ func (b *Backend) Choose(ctx context.Context, ps []infer.Prompt, as []infer.Answ
 	return out, nil
 }
 
-// tokens is how many tokens one choice asks for; only the first one counts. With
-// one token a server of several slots frees a slot before it gives out those for
-// the requests that came meanwhile, and a dialogue's slot goes to another one. A
-// second token keeps the slot taken.
-func (b *Backend) tokens() int { return min(2, b.opts.Parallel) }
-
 func (b *Backend) choose(ctx context.Context, r request, as []infer.Answer, o infer.Params) (infer.Choice, error) {
 	first, err := b.send(ctx, r)
 	if err != nil {
 		return infer.Choice{}, err
 	}
 	used, prompt := first.usage, first.usage.Prompt
-	if len(first.tokens) == 0 {
-		for seed := range int64(4) {
-			hot := r
-			hot.params.Temperature, hot.params.Seed = 1000, seed
-			again, err := b.send(ctx, hot)
-			if err != nil {
-				return infer.Choice{}, err
-			}
-			used = used.Add(again.usage)
-			if first.tokens = again.tokens; len(first.tokens) > 0 {
-				break
-			}
+	for seed := range int64(4) {
+		if !first.silent() {
+			break
 		}
+		hot := r
+		hot.hold, hot.params.Temperature, hot.params.Seed = false, anyToken, seed
+		again, err := b.send(ctx, hot)
+		if err != nil {
+			return infer.Choice{}, err
+		}
+		used = used.Add(again.usage)
+		first.answer = again.answer
 	}
 	var top []infer.TokenLogprob
 	if len(first.tokens) > 0 {
-		top = alternatives(first.tokens[0])
+		top = first.tokens[0].alternatives()
 	}
 	c, err := infer.Merge(top, as)
 	if err != nil {
 		return c, err
 	}
+	_, unreliable := infer.Alternatives(top)
 	switch {
-	case len(c.Top) == 0:
+	case first.silent():
 		c.Unscored = emptyAnswer
-	case infer.OpensThinking(c.Top[0].Token):
+	case len(c.Top) == 0:
+		c.Unscored = noLogprobs
+	case unreliable == "" && infer.OpensThinking(c.Top[0].Token):
 		var more infer.Usage
 		if c, more, err = b.afterReasoning(ctx, r, c, as, o); err != nil {
 			return c, err
@@ -184,15 +185,19 @@ func (b *Backend) afterReasoning(ctx context.Context, r request, first infer.Cho
 	if r.predict <= 0 {
 		r.predict = 1024
 	}
-	var find reasoning.Finder
+	r.hold = false
+	var find *reasoning.Finder
 	var at []infer.TokenLogprob
-	state := reasoning.Open
-	r.each = func(t api.Logprob) bool {
-		state = find.Add(t.Token)
-		if state == reasoning.Answer {
-			at = alternatives(t)
+	var state reasoning.State
+	r.follow = func() func(token) bool {
+		find, at, state = &reasoning.Finder{}, nil, reasoning.Open
+		return func(t token) bool {
+			state = find.Add(t.Token)
+			if state == reasoning.Answer {
+				at = t.alternatives()
+			}
+			return state == reasoning.Open || state == reasoning.Closed
 		}
-		return state == reasoning.Open || state == reasoning.Closed
 	}
 	a, err := b.send(ctx, r)
 	if err != nil {
@@ -215,12 +220,4 @@ func (b *Backend) afterReasoning(ctx context.Context, r request, first infer.Cho
 		err = fmt.Errorf("ollama: %w", err)
 	}
 	return c, a.usage, err
-}
-
-func alternatives(t api.Logprob) []infer.TokenLogprob {
-	out := make([]infer.TokenLogprob, 0, len(t.TopLogprobs))
-	for _, a := range t.TopLogprobs {
-		out = append(out, infer.TokenLogprob{Token: a.Token, Logprob: a.Logprob})
-	}
-	return out
 }

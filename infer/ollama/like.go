@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,12 +22,11 @@ import (
 
 // Exists tells whether the server at host has a model of the name.
 func Exists(ctx context.Context, host, name string) (bool, error) {
-	c, at, err := client(host)
+	at, err := dial(host, nil, quick)
 	if err != nil {
 		return false, err
 	}
-	_, err = c.Show(ctx, &api.ShowRequest{Model: name})
-	err = wrap(at, name, "looking up "+name, err)
+	_, err = at.shown(ctx, name)
 	var missing *infer.MissingError
 	var status *infer.StatusError
 	if errors.As(err, &missing) && errors.As(err, &status) {
@@ -43,16 +44,16 @@ func Exists(ctx context.Context, host, name string) (bool, error) {
 // A parameter is a default that every request may replace, and this package's
 // requests state all of them.
 func CreateLike(ctx context.Context, host, name, gguf, base string, stop ...string) (digest string, err error) {
-	c, at, err := client(host)
+	at, err := dial(host, nil, quick)
 	if err != nil {
 		return "", err
 	}
 	no := false
 	q := &api.CreateRequest{Model: name, Stream: &no}
 	if base != "" {
-		s, err := c.Show(ctx, &api.ShowRequest{Model: base})
+		s, err := at.shown(ctx, base)
 		if err != nil {
-			return "", wrap(at, base, "looking up "+base, err)
+			return "", err
 		}
 		q.Template, q.System, q.Messages, q.Renderer, q.Parser = s.Template, s.System, s.Messages, s.Renderer, s.Parser
 		if q.Parameters, err = parameters(s.Parameters); err != nil {
@@ -74,21 +75,22 @@ func CreateLike(ctx context.Context, host, name, gguf, base string, stop ...stri
 		}
 		q.Parameters["stop"] = own
 	}
-	if digest, err = upload(ctx, c, at, gguf); err != nil {
+	if digest, err = at.upload(ctx, gguf); err != nil {
 		return "", err
 	}
 	q.Files = map[string]string{filepath.Base(gguf): digest}
-	status := ""
-	err = c.Create(ctx, q, func(p api.ProgressResponse) error { status = p.Status; return nil })
-	if err == nil && status != "success" {
-		err = errors.New("the server ended with " + strconv.Quote(status))
-	}
-	return digest, wrap(at, "", "creating "+name, err)
+	_, err = get(ctx, at, http.MethodPost, "/api/create", q, func(p *api.ProgressResponse) error {
+		if p.Status != "success" {
+			return errors.New("the server ended with " + strconv.Quote(p.Status))
+		}
+		return nil
+	})
+	return digest, at.wrap("", "creating "+name, err)
 }
 
 // upload gives the server a file as a blob, unless it has it, and returns its
 // digest.
-func upload(ctx context.Context, c *api.Client, at, path string) (string, error) {
+func (s *server) upload(ctx context.Context, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", fmt.Errorf("ollama: uploading %s: %w", path, err)
@@ -102,8 +104,14 @@ func upload(ctx context.Context, c *api.Client, at, path string) (string, error)
 		return "", fmt.Errorf("ollama: reading %s: %w", path, err)
 	}
 	digest := "sha256:" + hex.EncodeToString(h.Sum(nil))
-	// The transport closes what it sends; the reader hides the file's Close.
-	return digest, wrap(at, "", "uploading "+path, c.CreateBlob(ctx, digest, struct{ io.Reader }{f}))
+	none := func(json.RawMessage) error { return nil }
+	err = s.once(ctx, http.MethodHead, "/api/blobs/"+digest, nil, none)
+	var status *infer.StatusError
+	if errors.As(err, &status) && status.Code == http.StatusNotFound {
+		// The transport closes what it sends; the reader hides the file's Close.
+		err = s.once(ctx, http.MethodPost, "/api/blobs/"+digest, struct{ io.Reader }{f}, none)
+	}
+	return digest, s.wrap("", "uploading "+path, err)
 }
 
 // parameters reads what the server shows of a model's parameters: one a line,

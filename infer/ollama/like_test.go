@@ -29,11 +29,11 @@ func TestCreateLikeTakesOverWhatShapesAnswers(t *testing.T) {
 	path, digest := file(t, "weights")
 	s := infertest.NewServer(t).
 		On("/api/show", infertest.Response{Body: obj{
-			"template": "T {{ .Prompt }}", "system": "Mediate.", "license": "Apache",
+			"modelfile": "FROM x\n", "template": "T {{ .Prompt }}", "system": "Mediate.", "license": "Apache",
 			"messages":   []obj{{"role": "user", "content": "hi"}},
 			"parameters": "temperature                    0.6\nstop                           \"<|im_end|>\"\nstop                           \"\\n\\n\"\nnum_ctx                        4096\nuse_mmap                       true",
 		}}).
-		On("/api/blobs/"+digest, infertest.Response{Status: 201}).
+		On("/api/blobs/"+digest, infertest.Response{Status: 404}, infertest.Response{Status: 201, Body: ""}).
 		On("/api/create", infertest.Response{Body: obj{"status": "success"}})
 	got, err := ollama.CreateLike(context.Background(), s.URL, "tuned", path, "base", "[/SPEAK]", "\n\n")
 	if err != nil || got != digest {
@@ -42,10 +42,8 @@ func TestCreateLikeTakesOverWhatShapesAnswers(t *testing.T) {
 	if asked := s.Requests("/api/show"); len(asked) != 1 || asked[0].Body["model"] != "base" {
 		t.Errorf("asked to show %v", asked)
 	}
-	for _, r := range s.Requests("/api/blobs/" + digest) {
-		if r.Method == "POST" && string(r.Raw) != "weights" {
-			t.Errorf("uploaded %q", r.Raw)
-		}
+	if rs := s.Requests("/api/blobs/" + digest); len(rs) != 2 || rs[1].Method != "POST" || string(rs[1].Raw) != "weights" {
+		t.Errorf("uploaded %+v", rs)
 	}
 	body := s.Requests("/api/create")[0].Body
 	want := obj{
@@ -92,7 +90,7 @@ func TestCreateLikeFails(t *testing.T) {
 		"parameters without":     {"num_ctx", "success", path, "has no value"},
 	} {
 		s := infertest.NewServer(t).
-			On("/api/show", infertest.Response{Body: obj{"parameters": c.parameters}}).
+			On("/api/show", infertest.Response{Body: obj{"modelfile": "FROM x\n", "parameters": c.parameters}}).
 			On("/api/blobs/"+digest, infertest.Response{}).
 			On("/api/create", infertest.Response{Body: obj{"status": c.status}})
 		if _, err := ollama.CreateLike(context.Background(), s.URL, "tuned", c.path, "base"); err == nil || !strings.Contains(err.Error(), c.want) {

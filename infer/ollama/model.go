@@ -37,19 +37,77 @@ func (b *Backend) Model(ctx context.Context) (infer.Model, error) {
 	return a.model, nil
 }
 
+// Refresh asks the server anew what Model returns: weights that were replaced
+// since then have another digest.
+func (b *Backend) Refresh(ctx context.Context) (infer.Model, error) {
+	a, err := b.ask(ctx)
+	if err != nil {
+		return infer.Model{}, err
+	}
+	return a.model, nil
+}
+
 func (b *Backend) show(ctx context.Context) (*about, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.about != nil {
 		return b.about, nil
 	}
-	s, err := b.client.Show(ctx, &api.ShowRequest{Model: b.model})
-	if err != nil {
-		return nil, b.wrap("looking up "+b.model, err)
+	a, err := b.ask(ctx)
+	if err == nil {
+		b.about = a
 	}
-	version, err := b.client.Version(ctx)
+	return a, err
+}
+
+// shown asks the server for what it tells of a model.
+func (s *server) shown(ctx context.Context, model string) (*api.ShowResponse, error) {
+	r, err := get(ctx, s, http.MethodPost, "/api/show", &api.ShowRequest{Model: model}, func(r *api.ShowResponse) error {
+		if r.RemoteHost != "" {
+			return elsewhere(model, r.RemoteHost)
+		}
+		if from, _ := weights(r.Modelfile); from == "" {
+			return broken("the server does not say which weights the model %q has", model)
+		}
+		return nil
+	})
+	return r, s.wrap(model, "looking up "+model, err)
+}
+
+func (s *server) version(ctx context.Context) (string, error) {
+	v, err := get(ctx, s, http.MethodGet, "/api/version", nil, func(v *struct{ Version string }) error {
+		if v.Version == "" {
+			return broken("the server does not say its version")
+		}
+		return nil
+	})
 	if err != nil {
-		return nil, b.wrap("asking for the server's version", err)
+		return "", s.wrap("", "asking for the server's version", err)
+	}
+	return v.Version, nil
+}
+
+func (s *server) list(ctx context.Context) ([]api.ListModelResponse, error) {
+	l, err := get(ctx, s, http.MethodGet, "/api/tags", nil, func(l *api.ListResponse) error {
+		if l.Models == nil {
+			return broken("the server's answer has no list of models")
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, s.wrap("", "listing models", err)
+	}
+	return l.Models, nil
+}
+
+func (b *Backend) ask(ctx context.Context) (*about, error) {
+	s, err := b.server.shown(ctx, b.model)
+	if err != nil {
+		return nil, err
+	}
+	version, err := b.server.version(ctx)
+	if err != nil {
+		return nil, err
 	}
 	m := infer.Model{
 		Backend: "ollama", Name: b.model, Quantization: s.Details.QuantizationLevel,
@@ -70,8 +128,7 @@ func (b *Backend) show(ctx context.Context) (*about, error) {
 		m.Path = blob
 		f.Close()
 	}
-	b.about = &about{model: m, stop: stopTexts(s.Parameters)}
-	return b.about, nil
+	return &about{model: m, stop: stopTexts(s.Parameters)}, nil
 }
 
 func templateHash(s *api.ShowResponse) string {
@@ -113,49 +170,43 @@ func stopTexts(parameters string) []string {
 }
 
 func (b *Backend) manifestDigest(ctx context.Context) (string, error) {
-	l, err := b.client.List(ctx)
+	l, err := b.server.list(ctx)
 	if err != nil {
-		return "", b.wrap("listing models", err)
+		return "", err
 	}
-	for _, m := range l.Models {
-		if strings.EqualFold(m.Name, b.model) || strings.EqualFold(m.Name, b.model+":latest") {
+	for _, m := range l {
+		if sameModel(m.Name, b.model) && m.Digest != "" {
 			return "sha256:" + strings.TrimPrefix(m.Digest, "sha256:"), nil
 		}
 	}
-	return "", fmt.Errorf("ollama: the server at %s shows %q and does not list it", b.host, b.model)
+	return "", fmt.Errorf("ollama: the server at %s shows %q and does not list it", b.server, b.model)
 }
 
-func client(host string) (*api.Client, string, error) {
-	u, err := baseURL(host)
-	if err != nil {
-		return nil, "", err
-	}
-	return api.NewClient(u, http.DefaultClient), u.String(), nil
-}
+// quick is the policy of single questions, whose answers someone waits for.
+var quick = infer.RetryPolicy{Patience: 5 * time.Second}
 
 // Version returns the version of the server at host, and *infer.MissingError
 // when none answers.
 func Version(ctx context.Context, host string) (string, error) {
-	c, at, err := client(host)
+	s, err := dial(host, nil, quick)
 	if err != nil {
 		return "", err
 	}
-	v, err := c.Version(ctx)
-	return v, wrap(at, "", "asking for the server's version", err)
+	return s.version(ctx)
 }
 
 // Models lists the models on the server at host.
 func Models(ctx context.Context, host string) ([]infer.Model, error) {
-	c, at, err := client(host)
+	s, err := dial(host, nil, quick)
 	if err != nil {
 		return nil, err
 	}
-	l, err := c.List(ctx)
+	l, err := s.list(ctx)
 	if err != nil {
-		return nil, wrap(at, "", "listing models", err)
+		return nil, err
 	}
-	out := make([]infer.Model, len(l.Models))
-	for i, m := range l.Models {
+	out := make([]infer.Model, len(l))
+	for i, m := range l {
 		out[i] = infer.Model{Backend: "ollama", Name: m.Name, Quantization: m.Details.QuantizationLevel,
 			Family: m.Details.Family, Parameters: m.Details.ParameterSize}
 	}
@@ -173,13 +224,18 @@ type LoadedModel struct {
 
 // Loaded lists the models that the server at host holds in memory.
 func Loaded(ctx context.Context, host string) ([]LoadedModel, error) {
-	c, at, err := client(host)
+	s, err := dial(host, nil, quick)
 	if err != nil {
 		return nil, err
 	}
-	l, err := c.ListRunning(ctx)
+	l, err := get(ctx, s, http.MethodGet, "/api/ps", nil, func(l *api.ProcessResponse) error {
+		if l.Models == nil {
+			return broken("the server's answer has no list of models")
+		}
+		return nil
+	})
 	if err != nil {
-		return nil, wrap(at, "", "listing loaded models", err)
+		return nil, s.wrap("", "listing loaded models", err)
 	}
 	out := make([]LoadedModel, len(l.Models))
 	for i, m := range l.Models {
@@ -194,19 +250,28 @@ func (b *Backend) Unload(ctx context.Context, model string) error {
 	if model == "" {
 		model = b.model
 	}
-	return Unload(ctx, b.host, model)
+	return b.server.unload(ctx, model)
 }
 
 // Unload makes the server at host drop a model from memory.
 func Unload(ctx context.Context, host, model string) error {
-	c, at, err := client(host)
+	s, err := dial(host, nil, quick)
 	if err != nil {
 		return err
 	}
+	return s.unload(ctx, model)
+}
+
+func (s *server) unload(ctx context.Context, model string) error {
 	no := false
-	err = c.Generate(ctx, &api.GenerateRequest{Model: model, Stream: &no, KeepAlive: &api.Duration{}},
-		func(api.GenerateResponse) error { return nil })
-	return wrap(at, model, "unloading "+model, err)
+	_, err := get(ctx, s, http.MethodPost, "/api/generate", &api.GenerateRequest{Model: model, Stream: &no, KeepAlive: &api.Duration{}},
+		func(r *api.GenerateResponse) error {
+			if !r.Done {
+				return broken("the server does not say that it unloaded %s", model)
+			}
+			return nil
+		})
+	return s.wrap(model, "unloading "+model, err)
 }
 
 // Create gives the server at host the GGUF file as a model of the name, with the

@@ -33,8 +33,10 @@ const DefaultNumCtx = 4096
 
 // Options configure a Backend; the zero value means the defaults.
 type Options struct {
-	// HTTP carries the requests; nil means http.DefaultClient.
+	// HTTP carries the requests; nil means a client of the backend's own.
 	HTTP *http.Client
+	// Retry says how long a request is waited for and made again.
+	Retry infer.RetryPolicy
 	// NumCtx is the context length in tokens for what has no Params: Render and
 	// Embed before the first other request. 0 means DefaultNumCtx.
 	NumCtx int
@@ -60,8 +62,7 @@ type Options struct {
 // call to Choose holds one of Options.Parallel places until all its prompts are
 // answered, so that they follow one another in the server's prompt cache.
 type Backend struct {
-	client *api.Client
-	host   string
+	server *server
 	model  string
 	opts   Options
 	numCtx atomic.Int64 // of the first request; all later ones must have it
@@ -70,6 +71,9 @@ type Backend struct {
 
 	mu    sync.Mutex
 	about *about // of the model; nil until asked
+
+	most           atomic.Int64 // alternatives that the server is known to return
+	sound, unsound atomic.Bool  // log-probabilities that can be used were seen; they were asked for in vain
 }
 
 var (
@@ -83,21 +87,17 @@ func New(host, model string, o Options) (*Backend, error) {
 	if strings.TrimSpace(model) == "" {
 		return nil, errors.New("ollama: no model named")
 	}
-	base, err := baseURL(host)
+	at, err := dial(host, o.HTTP, o.Retry)
 	if err != nil {
 		return nil, err
-	}
-	if o.HTTP == nil {
-		o.HTTP = http.DefaultClient
 	}
 	if o.NumCtx == 0 {
 		o.NumCtx = DefaultNumCtx
 	}
 	o.Parallel = max(1, o.Parallel)
-	return &Backend{
-		client: api.NewClient(base, o.HTTP), host: base.String(), model: model, opts: o,
-		places: make(chan struct{}, o.Parallel), slots: newSlots(o.Parallel),
-	}, nil
+	b := &Backend{server: at, model: model, opts: o, places: make(chan struct{}, o.Parallel), slots: newSlots(o.Parallel)}
+	b.most.Store(maxAlternatives)
+	return b, nil
 }
 
 // baseURL completes a host as OLLAMA_HOST is written. 0.0.0.0 is where a server
@@ -117,7 +117,7 @@ func baseURL(host string) (*url.URL, error) {
 	}
 	u, err := url.Parse(host)
 	if err != nil || u.Hostname() == "" {
-		return nil, fmt.Errorf("ollama: %q is not an address of a server; write it like 127.0.0.1:11434", host)
+		return nil, fmt.Errorf("ollama: %q is not an address of a server; write it like 127.0.0.1:11434", infer.Redact(host))
 	}
 	name := u.Hostname()
 	if ip := net.ParseIP(name); ip != nil && ip.IsUnspecified() {
@@ -231,45 +231,52 @@ func (b *Backend) Embed(ctx context.Context, texts []string) ([][]float32, error
 		return nil, nil
 	}
 	no := false
-	r, err := b.client.Embed(ctx, &api.EmbedRequest{
+	body := &api.EmbedRequest{
 		Model: b.model, Input: b.opts.Controls.BreakTexts(texts), Truncate: &no, KeepAlive: b.keepAlive(),
 		Options: map[string]any{"num_ctx": b.settled()},
+	}
+	var out [][]float32
+	_, err := get(ctx, b.server, http.MethodPost, "/api/embed", body, func(r *embeddings) (err error) {
+		if out, err = r.vectors(len(texts)); err == nil && !sameModel(r.Model, b.model) {
+			err = broken("the embeddings are of the model %q, and %q was asked", r.Model, b.model)
+		}
+		return err
 	})
-	if err != nil {
-		return nil, b.wrap("embedding texts", err)
+	return out, b.wrap("embedding texts", err)
+}
+
+// embeddings is the answer to /api/embed.
+type embeddings struct {
+	Model      string       `json:"model"`
+	Embeddings [][]*float32 `json:"embeddings"` // null is no zero
+}
+
+// vectors returns the embeddings of n texts: of one width, and none of them null.
+func (e *embeddings) vectors(n int) ([][]float32, error) {
+	if len(e.Embeddings) != n {
+		return nil, broken("%d embeddings came back for %d texts", len(e.Embeddings), n)
 	}
-	if len(r.Embeddings) != len(texts) {
-		return nil, fmt.Errorf("ollama: %d embeddings came back for %d texts", len(r.Embeddings), len(texts))
+	out := make([][]float32, n)
+	for i, v := range e.Embeddings {
+		if len(v) == 0 || len(v) != len(e.Embeddings[0]) {
+			return nil, broken("the embedding of text %d has %d numbers, and that of the first one %d", i+1, len(v), len(e.Embeddings[0]))
+		}
+		length := 0.0
+		for j, x := range v {
+			if x == nil {
+				return nil, broken("number %d of the embedding of text %d is null", j+1, i+1)
+			}
+			out[i] = append(out[i], *x)
+			length += float64(*x) * float64(*x)
+		}
+		if length == 0 {
+			return nil, broken("the embedding of text %d is zero throughout", i+1)
+		}
 	}
-	return r.Embeddings, nil
+	return out, nil
 }
 
 // Close does nothing: the server holds the model, see Unload.
 func (b *Backend) Close() error { return nil }
 
-func (b *Backend) wrap(doing string, err error) error { return wrap(b.host, b.model, doing, err) }
-
-// wrap turns what the client returns into the errors of package infer.
-func wrap(host, model, doing string, err error) error {
-	var status api.StatusError
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("ollama: %s: %w", doing, err)
-	case infer.IsConnection(err):
-		return &infer.MissingError{What: "no Ollama server answers at " + host,
-			Fix: "start it with `ollama serve`, or name another with --host", Err: err}
-	case !errors.As(err, &status):
-		return fmt.Errorf("ollama: %s: %w", doing, err)
-	}
-	s := &infer.StatusError{Code: status.StatusCode, Message: status.ErrorMessage}
-	if s.Message == "" {
-		s.Message = status.Status
-	}
-	if s.Code == http.StatusNotFound && model != "" && strings.Contains(s.Message, "not found") {
-		return &infer.MissingError{What: fmt.Sprintf("the Ollama server at %s has no model %q", host, model),
-			Fix: "get it with `ollama pull " + model + "`", Err: s}
-	}
-	return fmt.Errorf("ollama: %s: %w", doing, s)
-}
+func (b *Backend) wrap(doing string, err error) error { return b.server.wrap(b.model, doing, err) }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/infertest"
@@ -27,20 +29,24 @@ var show = obj{
 }
 
 func rendered(text string) infertest.Response {
-	return infertest.Response{Body: obj{"done": true, "_debug_info": obj{"rendered_template": text}}}
+	return infertest.Response{Body: obj{"model": "m", "_debug_info": obj{"rendered_template": text}}}
 }
 
-// token is one generated token with its alternatives: text, probability, ...
+// token is one generated token with its alternatives: text, probability, ..., and
+// others of 1e-4 until there are as many as are asked for.
 func token(text string, alternatives ...any) obj {
 	var top []obj
 	for i := 0; i < len(alternatives); i += 2 {
 		top = append(top, obj{"token": alternatives[i], "logprob": math.Log(alternatives[i+1].(float64))})
 	}
+	for i := len(top); i < 20; i++ {
+		top = append(top, obj{"token": fmt.Sprintf("~%d", i), "logprob": math.Log(1e-4)})
+	}
 	return obj{"token": text, "logprob": -0.1, "top_logprobs": top}
 }
 
 func generated(prompt int, text string, tokens ...obj) infertest.Response {
-	return infertest.Response{Body: obj{"response": text, "done": true, "done_reason": "length", "prompt_eval_count": prompt,
+	return infertest.Response{Body: obj{"model": "m", "response": text, "done": true, "done_reason": "length", "prompt_eval_count": prompt,
 		"eval_count": max(1, len(tokens)), "logprobs": tokens}}
 }
 
@@ -50,6 +56,9 @@ func scripted(t *testing.T, o ollama.Options) (*infertest.Server, *ollama.Backen
 		On("/api/show", infertest.Response{Body: show}).
 		On("/api/version", infertest.Response{Body: obj{"version": "0.17.4"}}).
 		On("/api/chat", rendered("user: 2+2?\nassistant: "))
+	if o.Retry.Patience == 0 {
+		o.Retry = infer.RetryPolicy{First: time.Millisecond, Longest: time.Millisecond, Patience: 100 * time.Millisecond}
+	}
 	b, err := ollama.New(s.URL, "m", o)
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +80,7 @@ func TestEveryRequestStatesEveryOption(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.On("/api/chat", rendered("user: 2+2?\nassistant: "),
-		infertest.Response{Body: obj{"message": obj{"content": "4"}, "done": true, "done_reason": "stop", "prompt_eval_count": 9, "eval_count": 2}})
+		infertest.Response{Body: obj{"model": "m", "message": obj{"content": "4"}, "done": true, "done_reason": "stop", "prompt_eval_count": 9, "eval_count": 1}})
 	if _, err := b.Chat(ctx, question("2+2?"), o); err != nil { // MaxTokens is 0
 		t.Fatal(err)
 	}
@@ -136,9 +145,9 @@ func TestChoose(t *testing.T) {
 	stream := func(tokens ...obj) infertest.Response {
 		var lines strings.Builder
 		for _, k := range tokens {
-			lines.WriteString(`{"response":"x","logprobs":[` + mustJSON(k) + `]}` + "\n")
+			lines.WriteString(`{"model":"m","response":"x","logprobs":[` + mustJSON(k) + `]}` + "\n")
 		}
-		lines.WriteString(`{"done":true,"done_reason":"length","prompt_eval_count":9,"eval_count":` + mustJSON(len(tokens)) + `}`)
+		lines.WriteString(`{"model":"m","response":"","done":true,"done_reason":"length","prompt_eval_count":9,"eval_count":` + mustJSON(len(tokens)) + `}`)
 		return infertest.Response{Body: lines.String()}
 	}
 	think, end, nl := token("<think>", "<think>", 0.9), token("</think>", "</think>", 1.0), token("\n\n", "\n\n", 1.0)
@@ -150,16 +159,16 @@ func TestChoose(t *testing.T) {
 		unscored string
 		thinking string
 	}{
-		{"variants are added up", []infertest.Response{generated(9, "4", digit)}, 0.75, 0.1, "", ""},
-		{"first token is hidden", []infertest.Response{generated(9, ""), generated(9, "x", digit)}, 0.75, 0.1, "", ""},
+		{"variants are added up", []infertest.Response{generated(9, "4", digit)}, 0.75, 2e-4, "", ""},
+		{"first token is hidden", []infertest.Response{generated(9, ""), generated(9, "x", digit)}, 0.75, 2e-4, "", ""},
 		{"stays hidden", []infertest.Response{generated(9, "")}, 0, 1,
 			"empty answer: the model ended at once and the server gave no log-probabilities", ""},
-		{"prose", []infertest.Response{generated(9, "The", token("The", "The", 0.8, "I", 0.1))}, 0, 0.1, infer.NoAnswerSeen, ""},
-		{"reasoning", []infertest.Response{generated(9, "<think>", think), stream(think, token("hm"), end, nl, digit)}, 0.75, 0.1, "", "hm"},
+		{"prose", []infertest.Response{generated(9, "The", token("The", "The", 0.8, "I", 0.1))}, 0, 2e-4, infer.NoAnswerSeen, ""},
+		{"reasoning", []infertest.Response{generated(9, "<think>", think), stream(think, token("hm"), end, nl, digit)}, 0.75, 2e-4, "", "hm"},
 		{"reasoning without end", []infertest.Response{generated(9, "<think>", think), stream(think, token("hm"))}, 0, 1,
 			"reasoning without an answer", "hm"},
 		{"a mark that is none", []infertest.Response{generated(9, "<", token("<", "<", 0.5, "4", 0.25)),
-			stream(token("<"), token("b>"))}, 0.25, 0.25, "", ""},
+			stream(token("<"), token("b>"))}, 0.25, 2e-4, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, b := scripted(t, ollama.Options{})
@@ -181,9 +190,9 @@ func TestChoose(t *testing.T) {
 
 func TestLeadInFollowsTheRenderedPrompt(t *testing.T) {
 	for rendered1, want := range map[string]string{
-		"u\nassistant:":           "u\nassistant:Stage: ",
-		"u<|start|>assistant":     "u<|start|>assistant<|channel|>final<|message|>Stage: ",
-		"u<|Assistant|><think>\n": "u<|Assistant|><think>\n\n</think>\n\nStage: ",
+		"s q\nassistant:":           "s q\nassistant:Stage: ",
+		"s q<|start|>assistant":     "s q<|start|>assistant<|channel|>final<|message|>Stage: ",
+		"s q<|Assistant|><think>\n": "s q<|Assistant|><think>\n\n</think>\n\nStage: ",
 	} {
 		s, b := scripted(t, ollama.Options{})
 		s.On("/api/chat", rendered(rendered1)).On("/api/generate", generated(9, "4", token("4", "4", 0.9)))
@@ -226,8 +235,9 @@ func TestPromptsAreSentInPrefixOrder(t *testing.T) {
 }
 
 func TestChatParts(t *testing.T) {
+	loop := "Well," + strings.Repeat(" no", 31)
 	chat := func(content, thinking, reason string, done bool) infertest.Response {
-		return infertest.Response{Body: obj{"message": obj{"content": content, "thinking": thinking}, "done": done, "done_reason": reason,
+		return infertest.Response{Body: obj{"model": "m", "message": obj{"content": content, "thinking": thinking}, "done": done, "done_reason": reason,
 			"prompt_eval_count": 9, "eval_count": 3}}
 	}
 	for _, c := range []struct {
@@ -241,16 +251,16 @@ func TestChatParts(t *testing.T) {
 		{"text holds it", chat("<think>hm</think>\n\nYes.", "", "stop", true), infer.Reply{Text: "Yes.", Thinking: "hm", Stop: "stop"}},
 		{"no answer after it", chat("<think>hm", "", "length", true), infer.Reply{Thinking: "hm", Stop: "length"}},
 		{"empty", chat("", "", "stop", true), infer.Reply{Stop: "stop"}},
-		{"server stops a loop", chat("no no", "", "", false), infer.Reply{Text: "no no", Stop: "length"}},
+		{"server stops a loop", chat(loop, "", "", false), infer.Reply{Text: loop, Stop: "length"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, b := scripted(t, ollama.Options{})
-			s.On("/api/chat", rendered("r"), c.answer)
+			s.On("/api/chat", rendered("s, q"), c.answer)
 			got, err := b.Chat(context.Background(), question("q"), infer.Params{MaxTokens: 9})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Rendered != "r" {
+			if got.Rendered != "s, q" {
 				t.Errorf("rendered %q", got.Rendered)
 			}
 			got.Rendered, got.Usage = "", infer.Usage{}
@@ -333,7 +343,7 @@ func TestServerDiesInMidAnswer(t *testing.T) {
 	s, b := scripted(t, ollama.Options{})
 	s.On("/api/generate", infertest.Response{Hang: true})
 	_, err := b.Choose(context.Background(), []infer.Prompt{{Raw: "x"}}, infer.Digits(1, 6), infer.Params{})
-	var e *infer.MissingError
+	var e *infer.BrokenError
 	if !errors.As(err, &e) || !infer.IsConnection(e.Err) {
 		t.Errorf("got %v", err)
 	}

@@ -29,7 +29,7 @@ type slots struct {
 	s       []slot
 	changed chan struct{} // closed at every take and put, and made anew
 	last    time.Time     // of the last take or put
-	mean    time.Duration // of a request, with more weight on later ones
+	mean    time.Duration // of a request, with more weight on later and on shorter ones
 }
 
 // call is one call of Chat or Choose, which holds a place for all its requests.
@@ -49,19 +49,19 @@ type slot struct {
 func newSlots(n int) slots { return slots{s: make([]slot, n), changed: make(chan struct{})} }
 
 // take reserves the free slot that the server will choose, and waits where it
-// might choose another call's. It returns a copy of the slot and the length of
-// the common prefix.
-func (s *slots) take(ctx context.Context, by *call, units []int32) (at int, held slot, common int, err error) {
+// might choose another call's. It returns a copy of the slot, the length of the
+// common prefix, and whether no other slot fits as well.
+func (s *slots) take(ctx context.Context, by *call, units []int32) (at int, held slot, common int, sure bool, err error) {
 	for start := time.Now(); ; {
 		s.mu.Lock()
 		var pause time.Duration
-		if at, common, pause = s.choose(by, units, time.Since(start)); pause <= 0 {
+		if at, common, sure, pause = s.choose(by, units, time.Since(start)); pause <= 0 {
 			h := &s.s[at]
 			h.busy, h.since, h.owner = true, time.Now(), by
 			held = *h
 			s.event()
 			s.mu.Unlock()
-			return at, held, common, nil
+			return at, held, common, sure, nil
 		}
 		s.disown(by) // no slot of the call's fits: what it holds is over
 		changed := s.changed
@@ -70,7 +70,7 @@ func (s *slots) take(ctx context.Context, by *call, units []int32) (at int, held
 		case <-changed:
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return 0, slot{}, 0, ctx.Err()
+			return 0, slot{}, 0, false, ctx.Err()
 		}
 	}
 }
@@ -78,7 +78,7 @@ func (s *slots) take(ctx context.Context, by *call, units []int32) (at int, held
 // choose returns the slot that the server will choose, and how long to wait
 // before looking again; 0 means that it is certain enough, or was waited for as
 // long as a request takes.
-func (s *slots) choose(by *call, units []int32, waited time.Duration) (at, common int, pause time.Duration) {
+func (s *slots) choose(by *call, units []int32, waited time.Duration) (at, common int, sure bool, pause time.Duration) {
 	at, common = -1, -1
 	equals, rival := 0, false
 	for i, h := range s.s {
@@ -100,13 +100,14 @@ func (s *slots) choose(by *call, units []int32, waited time.Duration) (at, commo
 	longest := min(s.mean, 10*time.Second)
 	settle := max(longest/20, time.Millisecond)
 	quiet := time.Since(s.last)
+	sure = len(s.s) == 1 || !rival && equals == 1
 	switch {
-	case len(s.s) == 1, waited > longest, !rival && equals == 1, !rival && quiet >= settle:
-		return at, common, 0
+	case sure, waited > longest, !rival && quiet >= settle:
+		return at, common, sure, 0
 	case rival:
-		return at, common, longest - waited + time.Millisecond
+		return at, common, sure, longest - waited + time.Millisecond
 	}
-	return at, common, settle - quiet
+	return at, common, sure, settle - quiet
 }
 
 func (s *slots) event() {
@@ -137,10 +138,14 @@ func (s *slots) put(at int, held slot) {
 	defer s.mu.Unlock()
 	was := s.s[at]
 	took := time.Since(was.since)
-	if s.mean == 0 {
+	switch {
+	case s.mean == 0:
 		s.mean = took
+	case took < s.mean: // the first request also loads the model
+		s.mean = (s.mean + took) / 2
+	default:
+		s.mean += (took - s.mean) / 8
 	}
-	s.mean += (took - s.mean) / 4
 	held.busy, held.owner = false, was.owner
 	s.s[at] = held
 	s.event()

@@ -99,11 +99,13 @@ func TestServerKeepsADialogueOnItsSlot(t *testing.T) {
 	from := len(infertest.OllamaLog(t))
 	var mu sync.Mutex
 	var used infer.Usage
+	got := make([][]infer.Choice, 8)
 	share(t, infertest.OllamaSlots, 8, func(i int) error {
 		cs, err := b.Choose(ctx, prefixes(fmt.Sprintf("Dialogue %d, about a contract.", i), 6), infer.Words("yes", "no"), infer.Params{NumCtx: numCtx})
 		mu.Lock()
 		defer mu.Unlock()
 		used = used.Add(total(cs))
+		got[i] = cs
 		return err
 	})
 	n, _, evaluated := logged(t, from)
@@ -114,5 +116,16 @@ func TestServerKeepsADialogueOnItsSlot(t *testing.T) {
 	}
 	if off := float64(used.Evaluated-evaluated) / float64(evaluated); off > 0.05 || off < -0.05 {
 		t.Errorf("evaluated tokens: estimated %d, the log says %d", used.Evaluated, evaluated)
+	}
+	alone, err := served(t).Choose(ctx, prefixes("Dialogue 3, about a contract.", 6), infer.Words("yes", "no"), infer.Params{NumCtx: numCtx})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range alone {
+		for j, p := range c.P { // sums over a batch are rounded otherwise
+			if d := p - got[3][i].P[j]; d > 0.02 || d < -0.02 {
+				t.Errorf("prompt %d: P %v with others and %v alone", i, got[3][i].P, c.P)
+			}
+		}
 	}
 }
