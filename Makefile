@@ -1,6 +1,7 @@
 # make demo          build, fetch engine and model, run timing and mediation, print the tables, write a report
 # make demo-ollama   the same through a real Ollama server
 # make test          everything: format, vet, staticcheck, race tests, real engine, real server, browser, training, exports
+# make torture       kills, spoiled answers, damaged files, full disks, no network; seeded by TORTURE_SEED; 40 minutes
 #
 # Time budget of `make test` on two cores with an empty cache: 60 minutes in all.
 #   modules, engine, model   2 min   once
@@ -21,7 +22,7 @@ RELEASE := $(shell sed -n 's/^## \([0-9.]*\).*/\1/p' CHANGELOG.md | head -1)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEMO_OUT ?= runs
 
-.PHONY: build demo demo-ollama test test-browser test-python lint bench clean
+.PHONY: build demo demo-ollama test test-browser test-python torture lint bench clean
 
 build:
 	CGO_ENABLED=0 go build -ldflags "-X main.release=$(RELEASE)" -o bin/ccmed ./cmd/ccmed
@@ -66,6 +67,17 @@ test: build lint
 	model=$$(scripts/get_smollm2.sh); ollama=$$(scripts/install_ollama.sh); \
 	CCMED_REQUIRE=1 CCMED_TEST_MODEL="$$model" CCMED_OLLAMA_BIN="$$ollama" go test -race -timeout 40m ./...
 	$(MAKE) test-browser test-python
+
+# The whole of what `make test` does a short form of. TORTURE_RUN names some parts alone:
+# Kills, Requests, Files, Disk, Network, Security.
+TORTURE_SEED ?= 1
+TORTURE_RUN ?= .
+torture: build
+	bin/ccmed engine install
+	model=$$(scripts/get_smollm2.sh); \
+	command -v strace >/dev/null || { apt-get update && apt-get install -y strace; } >/dev/null || echo 'no strace, and none could be installed'; \
+	CCMED_TORTURE=1 CCMED_REQUIRE=1 TORTURE_SEED="$(TORTURE_SEED)" CCMED_TEST_MODEL="$$model" \
+	  go test -count=1 -timeout 120m -v -run '$(TORTURE_RUN)' ./cmd/ccmed/torture | grep -v '^=== '
 
 # BenchmarkStatesTransformers needs CCMED_BENCH_PYTHON, see scripts/test_python.sh.
 bench:

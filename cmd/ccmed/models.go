@@ -327,6 +327,8 @@ func (f *fleet) policy() infer.RetryPolicy {
 	if p.Patience == 0 {
 		p.Patience = -1
 	}
+	// For tests against servers that fail often; what is no duration is the default.
+	p.First, _ = time.ParseDuration(f.app.getenv("CCMED_RETRY_WAIT"))
 	return p
 }
 

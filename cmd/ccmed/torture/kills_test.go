@@ -240,7 +240,8 @@ func mergeVictim(t *testing.T, dir string) *victim {
 	for _, shard := range []string{"1", "2"} {
 		must(t, dir, "timing", "--model", model, "--host", s.URL, "--data", data, "--cache", "off", "--shard", shard+"/2", "--out", "shard"+shard)
 	}
-	return &victim{name: "merge", kills: scale(4, 30), done: finished, outcome: runOutcome, begin: []string{"runs", "merge", "shard1", "shard2"}}
+	return &victim{name: "merge", kills: scale(4, 30), done: finished, outcome: runOutcome, begin: []string{"runs", "merge", "shard1", "shard2"},
+		again: []string{"runs", "resume"}}
 }
 
 func extractionVictim(t *testing.T, _ string) *victim {
