@@ -25,7 +25,7 @@ var floors = [][]string{
 	{"bench/published", "bench/suite", "probe/activation"},
 	{"bench/timing", "bench/mediation", "probe"},
 	{"sft", "bench/export"},
-	{"cmd/ccmed", "scripts/ollama"},
+	{"cmd/ccmed", "cmd/ccmed/torture", "scripts/ollama"},
 }
 
 // TestImportsPointOneWay: a package imports only those of lower floors, and of its
