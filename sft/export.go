@@ -299,6 +299,12 @@ func lengths(ns []int) Lengths {
 	return l
 }
 
+// oneOf reports whether a file of a folder is one of those named, or what a process
+// left behind that was killed while it wrote one of them.
+func oneOf(file string, names ...string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return file == n || strings.HasPrefix(file, "."+n) })
+}
+
 // exportPlace makes the folder and refuses one that holds anything else than
 // what may be replaced.
 func exportPlace(dir string, force bool) error {
@@ -310,7 +316,7 @@ func exportPlace(dir string, force bool) error {
 		return fmt.Errorf("look into the export folder: %w", err)
 	}
 	for _, e := range entries {
-		if !slices.Contains([]string{TrainFile, ValidFile, HeldOutFile, ExportFile}, e.Name()) {
+		if !oneOf(e.Name(), TrainFile, ValidFile, HeldOutFile, ExportFile) {
 			return fmt.Errorf("%s holds other files, such as %s; choose a new folder with --out", dir, e.Name())
 		}
 	}

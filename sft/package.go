@@ -157,8 +157,7 @@ func packagePlace(dir string, force bool) error {
 		return fmt.Errorf("look into the package's folder: %w", err)
 	}
 	for _, e := range entries {
-		unfinished := strings.HasPrefix(e.Name(), "."+mergedDir) // of a merge that was killed
-		if !unfinished && !slices.Contains([]string{ModelFile, HeadFile, CardFile, mergedDir}, e.Name()) {
+		if !oneOf(e.Name(), ModelFile, HeadFile, CardFile, mergedDir) {
 			return fmt.Errorf("%s holds other files, such as %s; choose a new folder with --out", dir, e.Name())
 		}
 	}

@@ -310,6 +310,36 @@ func TestOneTrainingAtATime(t *testing.T) {
 	}
 }
 
+// A process that was killed while it wrote leaves a file of its own in the folder: what
+// it began can be begun again.
+func TestKilledBeforeItBegan(t *testing.T) {
+	dir := t.TempDir()
+	left := func(name string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		left  string
+		place func(string) error
+	}{
+		{".train.json157835", vacant},
+		{".export.json157835", func(dir string) error { return exportPlace(dir, true) }},
+		{".card.json157835", func(dir string) error { return packagePlace(dir, true) }},
+	} {
+		dir = t.TempDir()
+		left(c.left)
+		if err := c.place(dir); err != nil {
+			t.Errorf("%s: %v", c.left, err)
+		}
+		left(".notes.txt1")
+		if err := c.place(dir); err == nil || !strings.Contains(err.Error(), ".notes.txt1") {
+			t.Errorf("another's file beside %s: %v", c.left, err)
+		}
+	}
+}
+
 func TestResumeNamesWhatChanged(t *testing.T) {
 	run := newRun(t)
 	c := run.Manifest().Config

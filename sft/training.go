@@ -129,7 +129,8 @@ func CreateTraining(m Manifest) (*TrainingRun, error) {
 	return t, nil
 }
 
-// vacant returns an error when a folder holds more than a lock.
+// vacant returns an error when a folder holds more than a lock and what a killed
+// CreateTraining leaves behind.
 func vacant(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -139,7 +140,7 @@ func vacant(dir string) error {
 		return fmt.Errorf("%s holds a training run; go on with it with: ccmed sft train --out %s --resume, or choose another --out", dir, dir)
 	}
 	for _, e := range entries {
-		if e.Name() != trainLock {
+		if !oneOf(e.Name(), trainLock, ManifestFile) {
 			return fmt.Errorf("%s holds other files, such as %s; choose another --out", dir, e.Name())
 		}
 	}
