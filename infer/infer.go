@@ -135,11 +135,17 @@ func (t *TokenLogprob) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+// Why generation ended, in Reply.Stop.
+const (
+	StopEnd    = "stop"   // the model ended its turn
+	StopLength = "length" // at its cap of tokens: the text is cut
+)
+
 // Reply is the answer to Chat.
 type Reply struct {
 	Text     string // without reasoning; may be empty, which is never a wrong answer but an unscored one
 	Thinking string // reasoning that came back although it was not asked for
-	Stop     string // why generation ended: "stop", "length"
+	Stop     string // why generation ended: StopEnd, StopLength or a server's own word
 	Rendered string // the prompt as the model read it, where the backend knows it
 	Usage    Usage
 }

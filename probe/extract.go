@@ -113,6 +113,7 @@ type Extraction struct {
 
 	loading sync.Once
 	lines   map[string]map[string]string
+	stops   map[string]map[string]string
 	failed  error
 }
 
@@ -124,6 +125,9 @@ type States struct {
 	Turn    int               `json:"turn"`
 	Texts   map[string]string `json:"texts"`
 	Missing map[string]string `json:"missing,omitempty"` // text to reason
+	// Stop says, by text, why the generation of a line ended (infer.Reply). After one
+	// that was cut at its cap the end of the turn is put in all the same.
+	Stop map[string]string `json:"stop,omitempty"`
 	// NonFinite counts the states that are no numbers, by layer.
 	NonFinite []infer.NonFinite `json:"non_finite,omitempty"`
 }
@@ -132,6 +136,7 @@ type States struct {
 type Lines struct {
 	Texts   map[string]string `json:"texts"`
 	Missing map[string]string `json:"missing,omitempty"`
+	Stop    map[string]string `json:"stop,omitempty"` // why generation ended, see States
 }
 
 // Cells lists the cells that the extraction fills, positions included.
@@ -236,7 +241,7 @@ func (x *Extraction) generate(ctx context.Context, b infer.Backend, u run.Unit[d
 	if most == 0 {
 		most = 160
 	}
-	out := Lines{Texts: map[string]string{}, Missing: map[string]string{}}
+	out := Lines{Texts: map[string]string{}, Missing: map[string]string{}, Stop: map[string]string{}}
 	for _, c := range x.ownContexts() {
 		p, err := x.Prompt(u.Value, c)
 		if err != nil {
@@ -248,7 +253,7 @@ func (x *Extraction) generate(ctx context.Context, b infer.Backend, u run.Unit[d
 		}
 		name := "own-" + c
 		if text := strings.TrimSpace(r.Text); text != "" {
-			out.Texts[name] = text
+			out.Texts[name], out.Stop[name] = text, r.Stop
 		} else {
 			out.Missing[name] = "the model said nothing"
 		}
@@ -287,7 +292,7 @@ func (x *Extraction) load() {
 		x.lines = x.Given
 		return
 	}
-	x.lines = map[string]map[string]string{}
+	x.lines, x.stops = map[string]map[string]string{}, map[string]map[string]string{}
 	for s, err := range x.dir.All() {
 		if err != nil {
 			x.failed = fmt.Errorf("read the lines that were generated: %w", err)
@@ -301,7 +306,7 @@ func (x *Extraction) load() {
 			x.failed = fmt.Errorf("read the lines of %s: %w", s.Key, err)
 			return
 		}
-		x.lines[s.Item] = l.Texts
+		x.lines[s.Item], x.stops[s.Item] = l.Texts, l.Stop
 	}
 }
 
@@ -320,7 +325,7 @@ func (x *Extraction) other(item string) string {
 func (x *Extraction) states(ctx context.Context, _ infer.Backend, u run.Unit[dialogue.Dialogue], _ run.Lookup) (run.Sample, error) {
 	d := u.Value
 	row := x.rows[u.Item]
-	out := States{Stage: d.Stage.String(), Context: d.ContextKey(), Turn: d.ConflictTurn, Texts: map[string]string{}, Missing: map[string]string{}}
+	out := States{Stage: d.Stage.String(), Context: d.ContextKey(), Turn: d.ConflictTurn, Texts: map[string]string{}, Missing: map[string]string{}, Stop: map[string]string{}}
 	var seqs []infer.Sequence
 	places := map[want][]place{}
 	add := func(c activation.Cell, tokens, at int) {
@@ -354,6 +359,9 @@ func (x *Extraction) states(ctx context.Context, _ infer.Backend, u run.Unit[dia
 			continue
 		}
 		out.Texts[p.Text] = text
+		if stop := x.stops[u.Item][p.Text]; stop != "" {
+			out.Stop[p.Text] = stop
+		}
 		// Prompt and text are tokenised as one: the model never saw a seam.
 		tokens, err := x.Tokens(ctx, prompts[p.Context], text)
 		if err != nil {

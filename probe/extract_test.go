@@ -88,7 +88,7 @@ func tokensOf(render func(context.Context, infer.Prompt) (string, error), tokeni
 }
 
 // extract runs an extraction over the first n sample dialogues, whose mediator
-// says "line of ITEM" followed by the condition.
+// says "line of ITEM" followed by the condition; under D its lines are cut.
 func extract(t *testing.T, x *probe.Extraction, path string, n int) ([]run.Sample, error) {
 	t.Helper()
 	return extractFrom(t, x, path, dialogue.Sample()[:n])
@@ -110,7 +110,8 @@ func extractFrom(t *testing.T, x *probe.Extraction, path string, ds []dialogue.D
 		if strings.Contains(text, "Pattern:") {
 			cond = "D"
 		}
-		return infer.Reply{Text: fmt.Sprintf("line of %d %s", len(text), cond)}
+		stop := map[string]string{"D": infer.StopLength, "ND": infer.StopEnd}[cond]
+		return infer.Reply{Text: fmt.Sprintf("line of %d %s", len(text), cond), Stop: stop}
 	}}
 	_, err = run.Execute(context.Background(), dir, x.Task(), run.Options{Workers: func(context.Context, string) ([]infer.Backend, error) { return []infer.Backend{b}, nil }})
 	if err != nil {
@@ -151,6 +152,15 @@ func TestStatesLieWhereTheyBelong(t *testing.T) {
 	samples, err := extract(t, x, path, 3)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, s := range samples {
+		var st probe.States
+		if err := json.Unmarshal(s.Data, &st); err != nil {
+			t.Fatal(err)
+		}
+		if len(st.Stop) != 2 || st.Stop[probe.TextOwnD] != infer.StopLength || st.Stop[probe.TextOwnND] != infer.StopEnd {
+			t.Errorf("%s keeps %v; under D lines are cut, under ND they end", s.Key, st.Stop)
+		}
 	}
 	index, err := activation.ReadIndex(func(yield func(run.Sample, error) bool) {
 		for _, s := range samples {

@@ -12,6 +12,7 @@ import (
 	"github.com/ccmed/ccmed/bench/dmis"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/stats"
+	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/probe/activation"
 	"github.com/ccmed/ccmed/probe/linear"
 )
@@ -81,6 +82,9 @@ type Findings struct {
 	Folds    int    `json:"folds"`
 	Seeds    int    `json:"seeds"`
 	Samples  string `json:"samples_sha256"`
+	// Cut counts, by text, the lines that end at their cap of tokens: the end of the turn
+	// was put in behind half a sentence.
+	Cut map[string]int `json:"cut,omitempty"`
 	// Layers are the names of the layers, in the order of every list below.
 	Layers []string       `json:"layers"`
 	Cells  []CellFindings `json:"cells"`
@@ -189,6 +193,7 @@ func (f *finder) prepare() (err error) {
 	f.samples = Samples{Classes: f.Classes}
 	groups := map[string]bool{}
 	inStage := map[dmis.Stage]map[string]bool{}
+	f.countCut()
 	for _, item := range f.store.items {
 		st := f.store.states[item]
 		stage, err := dmis.ParseStage(st.Stage)
@@ -237,6 +242,21 @@ func (f *finder) prepare() (err error) {
 		f.Notes = append(f.Notes, "the dialogues were not at hand: no control tasks, no matched attribute, no baseline of the prompt's words")
 	}
 	return nil
+}
+
+// countCut fills Cut, and notes what it means.
+func (f *finder) countCut() {
+	f.Cut = map[string]int{}
+	for _, item := range f.store.items {
+		for text, stop := range f.store.states[item].Stop {
+			if stop == infer.StopLength {
+				f.Cut[text]++
+			}
+		}
+	}
+	for _, text := range slices.Sorted(maps.Keys(f.Cut)) {
+		f.Notes = append(f.Notes, fmt.Sprintf("%d of %d %s lines end at their cap of tokens: the end of the turn was put in behind half a sentence", f.Cut[text], f.N, text))
+	}
 }
 
 func (f *finder) group(d dialogue.Dialogue) string {

@@ -64,8 +64,13 @@ type unit struct {
 	context string // the cluster
 	target  string
 	output  string
+	stop    string // why the output ended, in Inspect's words
 	scores  []score
 }
+
+// stopReasons are Inspect's words (inspect_ai.model.StopReason) for those of
+// infer.Reply. Any other, and a text that nobody generated, is "unknown", as there.
+var stopReasons = map[string]string{infer.StopEnd: "stop", infer.StopLength: "max_tokens"}
 
 // score is one metric of a unit: a value, or the reason why there is none. A
 // metric that does not apply to the unit has no score.

@@ -341,7 +341,7 @@ func (x *Run) evalSample(i int) (evalSample, error) {
 	answer := chatMessage{Role: infer.Assistant, Content: u.output, Source: "generate", Model: model}
 	s.Messages = append(s.Messages, answer)
 	usage, _ := u.cost()
-	s.Output = object{"model": model, "choices": []object{{"message": answer, "stop_reason": "stop"}}, "completion": u.output, "usage": newUsage(usage), "time": s.Seconds}
+	s.Output = object{"model": model, "choices": []object{{"message": answer, "stop_reason": cmp.Or(u.stop, "unknown")}}, "completion": u.output, "usage": newUsage(usage), "time": s.Seconds}
 	for _, c := range u.scores {
 		v := object{"value": any(c.value), "answer": u.output, "explanation": c.explanation}
 		switch {

@@ -28,6 +28,8 @@ type MediationRow struct {
 	Scored          bool     `json:"scored" parquet:"scored" doc:"no metric that applies is missing"`
 	Unscored        *string  `json:"unscored" parquet:"unscored" doc:"reasons of missing metrics, as metric, metric: reason; ..."`
 	Utterance       *string  `json:"utterance" parquet:"utterance" doc:"the mediator's line"`
+	Stop            *string  `json:"stop" parquet:"stop" doc:"why a generated line ended: stop, or length where it was cut at its cap of tokens"`
+	CutTurns        int32    `json:"cut_turns" parquet:"cut_turns" doc:"turns after it that were cut at their cap of tokens"`
 	Continuation    []string `json:"continuation" parquet:"continuation,list" doc:"the turns after it"`
 	PreStage        *int32   `json:"pre_stage" parquet:"pre_stage" doc:"most probable stage before the line, 0..5"`
 	PostStage       *int32   `json:"post_stage" parquet:"post_stage" doc:"most probable stage at the end, 0..5"`
@@ -86,7 +88,7 @@ func (x *Run) mediationRows() (table[MediationRow], error) {
 		r := MediationRow{Run: x.name, Mediator: id.Models[mediation.RoleMediator].Name, Simulator: id.Models[mediation.RoleSimulator].Name,
 			Labeller: id.Models[mediation.RoleLabeller].Name, Judge: id.Models[mediation.RoleJudge].Name, Seed: id.Seed,
 			Item: u.key.Item, Condition: u.key.Condition, Repeat: int32(u.key.Repeat), Stage: o.Stage, Context: o.Context, Gold: int32(o.Gold), LastTurn: int32(o.LastTurn),
-			Scored: len(why) == 0, Unscored: known(reasons(why, mediation.MetricNames)), LabellerGrade: gate.Grade(), Utterance: known(o.Utterance),
+			Scored: len(why) == 0, Unscored: known(reasons(why, mediation.MetricNames)), LabellerGrade: gate.Grade(), Utterance: known(o.Utterance), Stop: known(o.Stop), CutTurns: int32(o.CutTurns),
 			PromptTokens: int64(usage.Prompt), Evaluated: int64(usage.Evaluated), Generated: int64(usage.Generated), Seconds: seconds,
 			Continuation: []string{}, TrajectoryTurn: []int32{}, TrajectoryStage: []int32{}}
 		if card := gate.Labeller; card != nil && !card.NoKappa {
@@ -120,7 +122,7 @@ func (x *Run) mediationRows() (table[MediationRow], error) {
 		}
 		r.Prompt = known(x.lastPrompt(u, mediation.StepUtterance))
 		out = append(out, r)
-		u.asking, u.context, u.output = mediation.StepUtterance, o.Context, o.Utterance
+		u.asking, u.context, u.output, u.stop = mediation.StepUtterance, o.Context, o.Utterance, stopReasons[o.Stop]
 		x.units = append(x.units, u)
 	}
 	return out, nil

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -33,6 +34,7 @@ type TimingRow struct {
 	CurveMass      []float64 `json:"curve_mass" parquet:"curve_mass,list" doc:"probability of all offered answers together"`
 	Reasoning      *string   `json:"reasoning" parquet:"reasoning" doc:"what the model wrote before it chose (cot)"`
 	Utterance      *string   `json:"utterance" parquet:"utterance" doc:"the mediator's line (dual-head)"`
+	Stop           *string   `json:"stop" parquet:"stop" doc:"why the reasoning or the line ended: stop, or length where it was cut at its cap of tokens"`
 	Prompt         *string   `json:"prompt" parquet:"prompt" doc:"the last prompt of the decision, as the model read it"`
 	PromptTokens   int64     `json:"prompt_tokens" parquet:"prompt_tokens" doc:"tokens of all prompts as sent"`
 	Evaluated      int64     `json:"evaluated_tokens" parquet:"evaluated_tokens" doc:"of these, computed by the model"`
@@ -80,15 +82,21 @@ func (x *Run) timingRows() (table[TimingRow], error) {
 				r.CurveMass = append(r.CurveMass, p.Mass)
 			}
 		}
-		line, _, _, err := data[struct{ Text string }](u, stepUtterance)
+		line, _, _, err := data[struct{ Text, Stop string }](u, stepUtterance)
 		if err != nil {
 			return nil, err
 		}
+		reasoned, _, _, err := data[struct{ Stop string }](u, timing.StepReason)
+		if err != nil {
+			return nil, err
+		}
+		r.Stop = known(cmp.Or(line.Stop, reasoned.Stop))
 		r.Utterance = known(line.Text)
 		r.Prompt = known(x.lastPrompt(u, timing.StepDecide))
 		out = append(out, r)
 		u.asking, u.context, u.target = timing.StepDecide, d.Context, strconv.Itoa(d.Gold)
 		u.output, u.scores = verdict(d, unscored)
+		u.stop = "stop" // a choice is whole: nothing of it could be cut
 		x.units = append(x.units, u)
 	}
 	if answer := timing.Constant(predicted); answer != "" {

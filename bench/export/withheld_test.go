@@ -163,3 +163,33 @@ func judged(t *testing.T, samples []run.Sample, score int) []run.Sample {
 	}
 	return samples
 }
+
+// Inspect has its own words for why a text ended.
+func TestStopReasons(t *testing.T) {
+	var samples []run.Sample
+	for item, stop := range map[string]string{"1": "stop", "2": "length", "3": "", "4": "unload"} {
+		samples = append(samples, sample(t, mediation.StepUtterance, item, "ND", 0, "", mediation.Utterance{Gold: 3, Turn: 3, LastTurn: 5, Stage: "Denial", Context: "c", Text: "Go on.", Source: "model", Stop: stop}))
+	}
+	x := read(t, identity("mediation"), samples)
+	var log struct {
+		Samples []struct {
+			Output struct {
+				Choices []struct {
+					Stop string `json:"stop_reason"`
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(bytes.ReplaceAll(text(t, x, Inspect), nan, []byte(`"value":null`)), &log); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"stop", "max_tokens", "unknown", "unknown"} {
+		if got := log.Samples[i].Output.Choices[0].Stop; got != want {
+			t.Errorf("sample %d: %q, want %q", i+1, got, want)
+		}
+	}
+	x = read(t, identity("timing"), decisions(t))
+	if b := text(t, x, Inspect); bytes.Count(b, []byte(`"stop_reason":"stop"`)) != 4 {
+		t.Error("a choice is whole, and is said to be cut")
+	}
+}

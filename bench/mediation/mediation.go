@@ -150,6 +150,8 @@ type SimTurn struct {
 	T     int    `json:"t"`
 	Agent int    `json:"agent"` // 1 or 2
 	Text  string `json:"text"`
+	// Stop says why generation ended (infer.Reply); "" where the turn was not generated.
+	Stop string `json:"stop,omitempty"`
 	// Recorded is the record's own stage label of the turn (card only).
 	Recorded string `json:"recorded,omitempty"`
 }
@@ -464,7 +466,7 @@ func (o Options) simulate(ctx context.Context, b infer.Backend, u run.Unit[Item]
 		if text == "" {
 			return sample(out, fmt.Sprintf("turn %d: the simulator said nothing", t))
 		}
-		out.Turns = append(out.Turns, SimTurn{T: t, Agent: agent, Text: text})
+		out.Turns = append(out.Turns, SimTurn{T: t, Agent: agent, Text: text, Stop: r.Stop})
 		history = append(history, dialogue.Turn{T: t, Speaker: d.Name(agent), Agent: agent, Message: text})
 	}
 	return sample(out, "")

@@ -9,6 +9,7 @@ import (
 	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/dmis"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/infer"
 )
 
 // BaselineItems returns the baselines of a dialogue, all at the conflict turn.
@@ -45,16 +46,21 @@ var MetricNames = []string{DAUC, AUC, AUCIndex, AUCOwn, AUCE, DW1, W1, W1Index, 
 // Outcome is what became of one dialogue under one condition. Values holds the
 // metrics that could be computed, Unscored the reasons for those that could not.
 type Outcome struct {
-	Item      string             `json:"item"`
-	Condition string             `json:"condition"`
-	Stage     string             `json:"stage"`
-	Context   string             `json:"context"`
-	Gold      int                `json:"gold"`
-	Turn      int                `json:"turn"` // 0: no prediction, nobody mediated
-	LastTurn  int                `json:"last_turn"`
-	Utterance string             `json:"utterance,omitempty"`
-	Values    map[string]float64 `json:"values,omitempty"`
-	Unscored  map[string]string  `json:"unscored,omitempty"`
+	Item      string `json:"item"`
+	Condition string `json:"condition"`
+	Stage     string `json:"stage"`
+	Context   string `json:"context"`
+	Gold      int    `json:"gold"`
+	Turn      int    `json:"turn"` // 0: no prediction, nobody mediated
+	LastTurn  int    `json:"last_turn"`
+	Utterance string `json:"utterance,omitempty"`
+	// Stop says why the generated line ended (infer.Reply), "" of any other line. Of
+	// Turns that were generated after it, CutTurns end at their cap of tokens.
+	Stop     string             `json:"stop,omitempty"`
+	Turns    int                `json:"turns,omitempty"`
+	CutTurns int                `json:"cut_turns,omitempty"`
+	Values   map[string]float64 `json:"values,omitempty"`
+	Unscored map[string]string  `json:"unscored,omitempty"`
 	// Withheld says of metrics that were measured why they may not be said.
 	Withheld map[string]string `json:"withheld,omitempty"`
 	// PreStage and PostStage are the most probable stages (index 0..5) before the
@@ -166,9 +172,21 @@ func outcome(item, condition string, u samplesOf) (*Outcome, error) {
 		return nil, err
 	}
 	o := &Outcome{Item: item, Condition: condition, Stage: utt.Stage, Context: utt.Context, Gold: utt.Gold, Turn: utt.Turn, LastTurn: utt.LastTurn,
-		Utterance: utt.Text, Values: map[string]float64{}, Unscored: map[string]string{}}
+		Utterance: utt.Text, Stop: utt.Stop, Values: map[string]float64{}, Unscored: map[string]string{}}
 	if err := o.judge(u, uttUnscored); err != nil {
 		return nil, err
+	}
+	cont, _, _, err := decode[Continuation](u, StepSimulate, item)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range cont.Turns {
+		if t.Stop != "" {
+			o.Turns++
+		}
+		if t.Stop == infer.StopLength {
+			o.CutTurns++
+		}
 	}
 	labels, unscored, ok, err := decode[Labels](u, StepLabel, item)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/ccmed/ccmed/bench/dmis"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/stats"
+	"github.com/ccmed/ccmed/infer"
 )
 
 // ScoreOptions set the resampling of Score.
@@ -44,6 +45,9 @@ type ConditionMetrics struct {
 	// DistinctLines counts different utterances.
 	DistinctLines int     `json:"distinct_lines"`
 	Sentences     float64 `json:"mean_sentences"`
+	// Cut counts, by step, the generated texts that end at their cap of tokens, of all
+	// whose end is known.
+	Cut map[string]Rate `json:"cut,omitempty"`
 	// Values holds, by metric, the mean with its interval; Unscored the reasons
 	// and counts of dialogues without it.
 	Values   map[string]stats.Estimate `json:"values,omitempty"`
@@ -203,6 +207,10 @@ func condition(name string, os, unmediated []Outcome, gate *Gate, boot stats.Boo
 			c.Unscored[metric][why]++
 		}
 	}
+	for _, o := range os {
+		c.cut(StepSimulate, o.CutTurns, o.Turns)
+		c.cut(StepUtterance, btoi(o.Stop == infer.StopLength), btoi(o.Stop != ""))
+	}
 	c.DistinctLines = len(lines)
 	if c.Mediated > 0 {
 		c.Sentences = float64(total) / float64(c.Mediated)
@@ -258,6 +266,29 @@ func condition(name string, os, unmediated []Outcome, gate *Gate, boot stats.Boo
 	}
 	return c, err
 }
+
+// cut adds k of n texts of a step that were cut.
+func (c *ConditionMetrics) cut(step string, k, n int) {
+	if n == 0 {
+		return
+	}
+	if c.Cut == nil {
+		c.Cut = map[string]Rate{}
+	}
+	r := c.Cut[step]
+	c.Cut[step] = Rate{r.K + k, r.N + n}
+}
+
+func btoi(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// MostCut is the share of texts that end at their cap of tokens above which a reader is
+// warned.
+const MostCut = 0.05
 
 // scales are the least and the greatest value of the metrics of the main table: a
 // position lies within ±3 on the Paige scale, a change within ±6, a difference of

@@ -114,13 +114,6 @@ func card(item string, pre int, given, recorded []int) unit {
 	return unit{item: item, condition: Card, turn: 3, pre: pre, after: given, recorded: recorded}
 }
 
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 func scored(t *testing.T, us []unit) Metrics {
 	t.Helper()
 	m, err := Score(samplesOfUnits(t, us...), quick)

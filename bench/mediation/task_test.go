@@ -562,3 +562,34 @@ func TestSentences(t *testing.T) {
 		}
 	}
 }
+
+// Texts that end at their cap keep that, are counted, and the others are not.
+func TestTextsThatAreCutSaySo(t *testing.T) {
+	d, c := first(), newCast()
+	c[RoleMediator].Say = func(p infer.Prompt, _ infer.Params) infer.Reply {
+		if strings.Contains(p.Messages[1].Content, "Pattern:") {
+			return infer.Reply{Text: "What does this", Stop: infer.StopLength}
+		}
+		return infer.Reply{Text: "What does this mean?", Stop: infer.StopEnd}
+	}
+	turn := 0
+	c[RoleSimulator].Say = func(infer.Prompt, infer.Params) infer.Reply {
+		turn++
+		return infer.Reply{Text: fmt.Sprint("line ", turn), Stop: map[bool]string{true: infer.StopLength, false: infer.StopEnd}[turn <= 2]}
+	}
+	samples, _ := c.play(t, Options{Seed: 5}, at(d, ND), at(d, D))
+	m, err := Score(samples, quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cont, _ := of[Continuation](t, samples, StepSimulate, ND)
+	if len(cont.Turns) != 6 || cont.Turns[1].Stop != infer.StopLength || cont.Turns[2].Stop != infer.StopEnd {
+		t.Errorf("turns %+v", cont.Turns)
+	}
+	want := map[string]map[string]Rate{ND: {StepUtterance: {0, 1}, StepSimulate: {2, 6}}, D: {StepUtterance: {1, 1}, StepSimulate: {0, 6}}}
+	for _, c := range m.Conditions {
+		if !reflect.DeepEqual(c.Cut, want[c.Condition]) {
+			t.Errorf("%s: %v, want %v", c.Condition, c.Cut, want[c.Condition])
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/ccmed/ccmed/bench/dmis"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/stats"
+	"github.com/ccmed/ccmed/infer"
 )
 
 // ScoreOptions set the resampling of Score.
@@ -32,6 +33,9 @@ type Metrics struct {
 	N        int            `json:"n"` // dialogues
 	Scored   int            `json:"scored"`
 	Unscored map[string]int `json:"unscored,omitempty"` // reasons
+	// Cut counts, by step, the generated texts that end at their cap of tokens, of all
+	// whose end is known: reasoning, and lines of a tuned model.
+	Cut map[string]Rate `json:"cut,omitempty"`
 	// Correct of Scored predictions are the conflict turn; none counts as wrong.
 	Correct int             `json:"correct"`
 	TurnAcc *stats.Estimate `json:"turn_acc,omitempty"`
@@ -169,12 +173,16 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 	if o.Resamples == 0 {
 		o.Resamples = 10_000
 	}
+	cuts, err := cut(samples)
+	if err != nil {
+		return Metrics{}, err
+	}
 	samples = deciding(samples)
 	all, reasons, err := Decisions(samples)
 	if err != nil {
 		return Metrics{}, err
 	}
-	m := Metrics{N: len(all), Unscored: map[string]int{}, Predicted: map[int]int{}, Confusion: map[int]map[int]int{}, items: map[string]bool{}}
+	m := Metrics{N: len(all), Cut: cuts, Unscored: map[string]int{}, Predicted: map[int]int{}, Confusion: map[int]map[int]int{}, items: map[string]bool{}}
 	var ds []Decision
 	var dimensions []string
 	contexts := map[string]bool{}
@@ -283,6 +291,32 @@ func Constant(predicted []int) string {
 		answer = "no turn"
 	}
 	return fmt.Sprintf("%s in %.0f of %d", answer, most*float64(len(predicted)), len(predicted))
+}
+
+// cut counts the texts that were cut, by step.
+func cut(samples []run.Sample) (map[string]Rate, error) {
+	var out map[string]Rate
+	for _, s := range samples {
+		if s.Step == StepDecide || len(s.Data) == 0 {
+			continue
+		}
+		var text struct{ Stop string }
+		if err := json.Unmarshal(s.Data, &text); err != nil {
+			return nil, fmt.Errorf("timing sample %s of item %s: %w", s.Step, s.Item, err)
+		}
+		if text.Stop == "" {
+			continue
+		}
+		if out == nil {
+			out = map[string]Rate{}
+		}
+		r := out[s.Step]
+		if r.N++; text.Stop == infer.StopLength {
+			r.K++
+		}
+		out[s.Step] = r
+	}
+	return out, nil
 }
 
 // bounds are those of a share of all dialogues of which k are counted: nil without

@@ -190,12 +190,23 @@ func unscoredCautions(reasons map[string]int, what string) []string {
 	return out
 }
 
+// cutCaution warns of texts that end at their cap of tokens: what is made of them, or
+// follows them, is about half sentences.
+func cutCaution(what string, k, n int) []string {
+	if n == 0 || float64(k) <= mediation.MostCut*float64(n) {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s of %s end at their cap of tokens, not where the model ended them", report.Pct(k, n), what)}
+}
+
 func timingCautions(id run.Identity, f timingFound) []string {
 	var out []string
 	if f.DegenerateAnswer != "" {
 		out = append(out, timing.Degenerate+" ("+f.DegenerateAnswer+")")
 	}
 	out = append(out, unscoredCautions(f.Unscored, "dialogues")...)
+	out = append(out, cutCaution("reasonings", f.Cut[timing.StepReason].K, f.Cut[timing.StepReason].N)...)
+	out = append(out, cutCaution("lines", f.Cut[sft.StepUtterance].K, f.Cut[sft.StepUtterance].N)...)
 	var best timing.BaselineResult
 	for _, b := range f.Baselines {
 		if b.Accuracy > best.Accuracy {
@@ -234,6 +245,9 @@ func mediationCautions(f mediation.Metrics) []string {
 			out = append(out, "under D the prompt names the conflict's stage")
 		}
 		out = append(out, unscoredCautions(c.Unscored[mediation.AUC], c.Condition+" dialogues")...)
+		lines, turns := c.Cut[mediation.StepUtterance], c.Cut[mediation.StepSimulate]
+		out = append(out, cutCaution(c.Condition+" lines", lines.K, lines.N)...)
+		out = append(out, cutCaution("simulated turns after "+c.Condition, turns.K, turns.N)...)
 	}
 	for _, d := range f.Differences {
 		if d.B == mediation.Generic && d.Metric == mediation.AUC && d.A != mediation.GroundTruth && (d.PHolm >= mediation.Alpha || d.Value.Value <= 0) {
@@ -250,6 +264,9 @@ func probeCautions(f *probe.Findings) []string {
 	}
 	if f.Left > 0 {
 		out = append(out, fmt.Sprintf("%d dialogues are left out of the probes: a text or a state is missing", f.Left))
+	}
+	for _, text := range slices.Sorted(maps.Keys(f.Cut)) {
+		out = append(out, cutCaution(text+" lines that states were read after", f.Cut[text], f.N)...)
 	}
 	for _, c := range f.Cells {
 		if c.Cell.Context == probe.ContextD {

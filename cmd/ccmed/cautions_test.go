@@ -102,6 +102,20 @@ func TestCautions(t *testing.T) {
 		{"same family (gemma2)", clean(med, models(infer.Model{Name: "l", Digest: "sha256:2", Family: "gemma2"}, other)), clean(med, models(other, other))},
 		{"it answers itself", clean(med, models(other, infer.Model{Name: "m", Digest: "sha256:1"})), clean(med, models(other, other))},
 
+		// 6 of 100 are more than one in twenty, 5 are not.
+		{"6.0 % (6/100) of simulated turns after ND end at their cap of tokens", clean(mediationOf(func(m *mediation.Metrics) {
+			m.Conditions[0].Cut = map[string]mediation.Rate{mediation.StepSimulate: {K: 6, N: 100}}
+		})), clean(mediationOf(func(m *mediation.Metrics) {
+			m.Conditions[0].Cut = map[string]mediation.Rate{mediation.StepSimulate: {K: 5, N: 100}}
+		}))},
+		{"50.0 % (1/2) of ND lines end at their cap", clean(mediationOf(func(m *mediation.Metrics) {
+			m.Conditions[0].Cut = map[string]mediation.Rate{mediation.StepUtterance: {K: 1, N: 2}}
+		})), clean(med)},
+		{"of reasonings end at their cap", clean(timingOf(func(f *timingFound) { f.Cut = map[string]timing.Rate{timing.StepReason: {K: 3, N: 50}} })),
+			clean(timingOf(func(f *timingFound) { f.Cut = map[string]timing.Rate{timing.StepReason: {K: 2, N: 50}} }))},
+		{"of own-D lines that states were read after end at their cap", clean(&probe.Findings{N: 100, Cut: map[string]int{"own-D": 6}}),
+			clean(&probe.Findings{N: 100, Cut: map[string]int{"own-D": 5}})},
+
 		{"the probes allow: D−ND", clean(&probe.Findings{Verdict: &probe.Verdict{Sentence: "D−ND difference"}}), clean(&probe.Findings{Verdict: &probe.Verdict{Sentence: probe.Collapse}})},
 		{"4 dialogues are left out", clean(&probe.Findings{Left: 4}), clean(&probe.Findings{})},
 		{"names the stage that the probes look for", clean(&probe.Findings{Cells: []probe.CellFindings{{Cell: activation.Cell{Context: probe.ContextD}}}}),
