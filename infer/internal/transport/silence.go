@@ -20,8 +20,9 @@ var errSilent = errors.New("transport: the server was silent for too long")
 
 // silence ends a request during which nothing moves for the policy's Timeout.
 type silence struct {
-	longest time.Duration
-	cancel  context.CancelCauseFunc
+	longest   time.Duration
+	tellAfter time.Duration
+	cancel    context.CancelCauseFunc
 
 	mu              sync.Mutex // a request may still be sent when its answer has been read
 	timeout, notice *time.Timer
@@ -32,7 +33,7 @@ func (c *Client) watch(cancel context.CancelCauseFunc) *silence {
 	return &silence{
 		longest: c.policy.Timeout, cancel: cancel,
 		timeout: time.AfterFunc(c.policy.Timeout, func() { cancel(errSilent) }),
-		notice:  time.AfterFunc(noticeAfter, c.tell),
+		notice:  time.AfterFunc(c.tellAfter, c.tell), tellAfter: c.tellAfter,
 	}
 }
 
@@ -41,7 +42,7 @@ func (s *silence) touch() {
 	defer s.mu.Unlock()
 	if !s.stopped {
 		s.timeout.Reset(s.longest)
-		s.notice.Reset(noticeAfter)
+		s.notice.Reset(s.tellAfter)
 	}
 }
 
@@ -56,9 +57,9 @@ func (s *silence) stop() {
 
 func (c *Client) tell() {
 	now, last := time.Now().UnixNano(), c.noticed.Load()
-	if c.policy.Timeout > noticeAfter && now-last >= int64(noticeEvery) && c.noticed.CompareAndSwap(last, now) {
+	if c.policy.Timeout > c.tellAfter && now-last >= int64(noticeEvery) && c.noticed.CompareAndSwap(last, now) {
 		c.policy.Notify(fmt.Sprintf("%s has been silent for %s (it may be loading the model); waiting up to %s",
-			c.address(), noticeAfter, c.policy.Timeout))
+			c.address(), c.tellAfter, c.policy.Timeout))
 	}
 }
 

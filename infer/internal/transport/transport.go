@@ -49,13 +49,14 @@ type Config struct {
 type Client struct {
 	HTTP *http.Client // for the vendor's client
 
-	next     http.RoundTripper
-	server   *url.URL
-	name     string
-	fix      string
-	policy   infer.RetryPolicy
-	answered atomic.Bool  // the server has answered, if only to refuse
-	noticed  atomic.Int64 // when a silence was last told, in Unix nanoseconds
+	next      http.RoundTripper
+	server    *url.URL
+	name      string
+	fix       string
+	policy    infer.RetryPolicy
+	tellAfter time.Duration
+	answered  atomic.Bool  // the server has answered, if only to refuse
+	noticed   atomic.Int64 // when a silence was last told, in Unix nanoseconds
 }
 
 // pool keeps a connection for every worker. The environment's proxies hold, but
@@ -85,7 +86,7 @@ func New(c Config) *Client {
 	if c.Base != nil {
 		hc = *c.Base
 	}
-	t := &Client{next: hc.Transport, server: c.Server, name: c.Name, fix: c.Fix, policy: p}
+	t := &Client{next: hc.Transport, server: c.Server, name: c.Name, fix: c.Fix, policy: p, tellAfter: noticeAfter}
 	if t.next == nil {
 		t.next = pool
 	}
