@@ -209,6 +209,19 @@ func TestSamplesRefusesTwoOfOneKey(t *testing.T) {
 	}
 }
 
+// A list of numbers would read null as 0.
+func TestSamplesRefusesNullInAList(t *testing.T) {
+	path := three(t)
+	change(t, path, SamplesFile, func(s string) string { return strings.Replace(s, `{"step"`, `{"more":{"p":[0.5,null]},"step"`, 1) })
+	d, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Samples(); err == nil || !strings.Contains(err.Error(), "samples.jsonl:1 is damaged: field more.p[1]: null stands in a list") {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestOpenFaults(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Open(dir); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "not a run") {

@@ -82,8 +82,8 @@ func readLines(file string) iter.Seq2[line, error] {
 func withNewline(text []byte) []byte { return append(slices.Clip(text), '\n') }
 
 // decode reads a line as JSON; what it cannot take is told with file and line.
-func decode(file string, l line, v any) error {
-	if err := strictjson.Unmarshal(l.text, v); err != nil {
+func decode(file string, l line, v any, opts ...strictjson.Option) error {
+	if err := strictjson.Unmarshal(l.text, v, opts...); err != nil {
 		return damaged(file, l.number, err)
 	}
 	return nil
@@ -107,7 +107,7 @@ func plain(err error) error {
 
 func decodeSample(file string, l line) (Sample, error) {
 	var s Sample
-	if err := decode(file, l, &s); err != nil {
+	if err := decode(file, l, &s, strictjson.RefuseNullEntries); err != nil { // a probability of null would be 0
 		return s, err
 	}
 	if s.Schema > SampleSchema {
