@@ -196,18 +196,21 @@ func (x *execution[I]) run(ctx context.Context) (err error) {
 		if soft.Err() == nil {
 			err = x.step(hard, soft, i)
 		}
+		changed := x.unchanged(hard, s)
 		switch {
 		case x.stopped() != nil:
-			return x.stopped()
+			return errors.Join(x.stopped(), changed)
 		case err != nil && ctx.Err() == nil:
 			return err
+		case changed != nil && soft.Err() == nil:
+			return changed
 		case soft.Err() != nil:
 			// A stop that comes after the last sample interrupts nothing.
 			if i == len(x.task.Steps)-1 && x.pending(i) == 0 {
-				return nil
+				return changed
 			}
 			x.dir.logf("interrupted in step %s", s.Name)
-			return &InterruptedError{x.dir.path, context.Cause(ctx)}
+			return errors.Join(&InterruptedError{x.dir.path, context.Cause(ctx)}, changed)
 		}
 	}
 	return nil

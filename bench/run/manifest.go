@@ -90,7 +90,9 @@ type Session struct {
 	// Dir are as they were written.
 	Seal        string      `json:"seal,omitempty"`
 	Environment Environment `json:"environment"`
-	Summary     *Summary    `json:"summary,omitempty"`
+	// ModelChanged are the models that were replaced while the session ran.
+	ModelChanged []ModelChange `json:"model_changed,omitempty"`
+	Summary      *Summary      `json:"summary,omitempty"`
 }
 
 // Environment is where a session ran. A change of it is worth a warning.

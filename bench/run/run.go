@@ -118,6 +118,10 @@ type Options struct {
 	// to do; the executor closes what it returned, each distinct backend once,
 	// before it asks for another role and at the end.
 	Workers func(ctx context.Context, role string) ([]infer.Backend, error)
+	// Identify says which model answers a role now, asked anew. It is called at the
+	// end of a step that asked one; nil is never. Another model than the identity's
+	// marks the session and ends the run with a *ModelChangedError.
+	Identify func(ctx context.Context, role string) (infer.Model, error)
 	// MaxFailures is how many failed samples are tolerated; one more stops the
 	// run with a *FailuresError.
 	MaxFailures int

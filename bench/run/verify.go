@@ -83,6 +83,9 @@ func (v *verification) identity() error {
 	if err := m.CheckIdentity(); err != nil {
 		v.faults = append(v.faults, err)
 	}
+	for _, c := range m.ModelChanges() {
+		v.fault("%s: %s: the samples may be of two models", v.file(ManifestFile), c)
+	}
 	return nil
 }
 

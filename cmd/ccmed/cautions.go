@@ -163,6 +163,9 @@ func (r scoredRun) cautions() []string {
 	if r.manifest.Status != run.StatusDone {
 		out = append(out, "the run is not finished ("+r.manifest.Status+")")
 	}
+	for _, c := range r.manifest.ModelChanges() {
+		out = append(out, c.String()+": the samples may be of two models")
+	}
 	if n := len(id.Items); n < smallSample {
 		few := fmt.Sprintf("%d dialogues", n)
 		if n == 1 {

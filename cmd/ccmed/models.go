@@ -192,6 +192,33 @@ func (f *fleet) Model(ctx context.Context, role string) (infer.Model, error) {
 	return f.models[f.roles[role]], nil
 }
 
+// Refresh asks anew which model answers a role. Where several servers hold it, the
+// first one that differs answers; backends that cannot tell hold what they held.
+func (f *fleet) Refresh(ctx context.Context, role string) (infer.Model, error) {
+	f.mu.Lock()
+	known, open := f.models[f.roles[role]], slices.Clone(f.bare)
+	if f.current != f.roles[role] {
+		open = nil
+	}
+	f.mu.Unlock()
+	for _, b := range open {
+		r, ok := b.(interface {
+			Refresh(context.Context) (infer.Model, error)
+		})
+		if !ok {
+			continue
+		}
+		m, err := r.Refresh(ctx)
+		if err != nil {
+			return infer.Model{}, err
+		}
+		if m.Digest != known.Digest || m.TemplateHash != known.TemplateHash {
+			return m, nil
+		}
+	}
+	return known, nil
+}
+
 // raw returns the backend of a role as it was opened, without wrappers; nil when
 // its model is not the open one.
 func (f *fleet) raw(role string) infer.Backend {

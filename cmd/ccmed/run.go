@@ -129,7 +129,7 @@ func execute[I any](ctx context.Context, a *app, f *fleet, r *runFlags, id run.I
 func executeIn[I any](ctx context.Context, a *app, f *fleet, r *runFlags, dir *run.Dir, t run.Task[I]) (run.Summary, error) {
 	a.note("run folder: %s", dir.Path())
 	defer a.hold()()
-	sum, err := run.Execute(ctx, dir, t, run.Options{Workers: f.Workers, MaxFailures: r.maxFailures, Progress: a.progress(), Shard: r.shard, Soft: a.soft})
+	sum, err := run.Execute(ctx, dir, t, run.Options{Workers: f.Workers, Identify: f.Refresh, MaxFailures: r.maxFailures, Progress: a.progress(), Shard: r.shard, Soft: a.soft})
 	var failures *run.FailuresError
 	var interrupted *run.InterruptedError
 	again := commandLine([]string{"runs", "resume", dir.Path()})
