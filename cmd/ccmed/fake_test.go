@@ -35,7 +35,9 @@ type fake struct {
 	lives int // generations until the connections break; below 0 never
 	stuck int // generations of the model stuck
 
-	fails          int // every so many answers of /v1 are spoilt; 0 none
+	fails          int  // every so many answers are spoilt; 0 none
+	unrendered     bool // renderings are answered by 503, without a word
+	swaps          int  // generations after which the models have other weights; 0 never
 	served, spoilt int
 }
 
@@ -145,7 +147,13 @@ func (f *fake) show(w http.ResponseWriter, r *http.Request) {
 	if q.Model == "small" {
 		trained = 300
 	}
-	reply(w, 200, obj{"modelfile": "FROM nowhere/" + digest(q.Model) + "\n", "template": "{{ .Prompt }}",
+	f.mu.Lock()
+	weights := q.Model
+	if f.swaps > 0 && f.asked >= f.swaps {
+		weights += " replaced"
+	}
+	f.mu.Unlock()
+	reply(w, 200, obj{"modelfile": "FROM nowhere/" + digest(weights) + "\n", "template": "{{ .Prompt }}",
 		"details":    obj{"family": "fake", "quantization_level": "F32", "parameter_size": "0B"},
 		"model_info": obj{"general.architecture": "fake", "fake.context_length": trained}})
 }
@@ -168,7 +176,16 @@ func (f *fake) generate(w http.ResponseWriter, r *http.Request) {
 	}
 	text := q.rendered()
 	if q.Debug {
-		reply(w, 200, obj{"model": q.Model, "_debug_info": obj{"rendered_template": text}})
+		f.mu.Lock()
+		unrendered := f.unrendered
+		f.mu.Unlock()
+		if unrendered {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		if answer := (obj{"model": q.Model, "_debug_info": obj{"rendered_template": text}}); !f.fail(w, answer) {
+			reply(w, 200, answer)
+		}
 		return
 	}
 	if !f.use() {
@@ -191,7 +208,9 @@ func (f *fake) generate(w http.ResponseWriter, r *http.Request) {
 	done := obj{"model": q.Model, "response": "", "done": true, "done_reason": "stop", "prompt_eval_count": tokens, "eval_count": 1}
 	if strings.HasSuffix(r.URL.Path, "chat") {
 		done["message"] = obj{"role": "assistant", "content": q.say()}
-		reply(w, 200, done)
+		if !f.fail(w, done) {
+			reply(w, 200, done)
+		}
 		return
 	}
 	for _, t := range q.tokens(text) {
@@ -201,7 +220,9 @@ func (f *fake) generate(w http.ResponseWriter, r *http.Request) {
 		}
 		_ = json.NewEncoder(w).Encode(obj{"model": q.Model, "response": t.text, "logprobs": t.logprobs()})
 	}
-	_ = json.NewEncoder(w).Encode(done)
+	if !f.fail(w, done) {
+		_ = json.NewEncoder(w).Encode(done)
+	}
 }
 
 func (q fakeRequest) say() string {

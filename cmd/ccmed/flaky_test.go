@@ -44,6 +44,20 @@ func (f *fake) fail(w http.ResponseWriter, answer obj) bool {
 		func() { _, _ = w.Write(append(b[:len(b)-1:len(b)-1], bytes.Repeat([]byte(" "), 80<<20)...)) },
 		func() { w.Header().Set("Content-Encoding", "gzip"); _, _ = w.Write(b) },
 	}
+	if answer["choices"] == nil { // Ollama's own API
+		ways = append(ways,
+			func() { w.WriteHeader(503) },
+			func() { with(`"done":true`, `"done":false`) },
+			func() { with(`"done_reason":"stop"`, `"done_reason":"load"`) },
+			func() { with(`"prompt_eval_count":`, `"was":`) },
+			func() { with(`"rendered_template":"`, `"rendered_template":"","was":"`) },
+			func() { with(`"rendered_template":"<system>`, `"rendered_template":"<`) },
+			func() { with(`"top_logprobs":[{"logprob":`, `"top_logprobs":[{"logprob":null,"was":`) },
+			func() { with(`"logprobs":[`, `"logprobs":[],"was":[`) },
+			func() { with(`"eval_count":1`, `"eval_count":9000`) },
+			func() { with(`"response":"`, `"response":"`+strings.Repeat("no ", 100_000)) },
+		)
+	}
 	ways[way%len(ways)]()
 	return true
 }

@@ -39,7 +39,9 @@ func TestMain(m *testing.M) {
 //	interrupt N ccmed ARGS...  stops the program after N more answers; it must exit with 130
 //	interrupt N twice ccmed ARGS...  the same, with a second interrupt right after the first
 //	fake dies N | lives    breaks all connections after N more answers, or no longer
-//	fake fails N           spoils every Nth answer of /v1, in many ways
+//	fake fails N           spoils every Nth answer, in many ways
+//	fake unrendered 1      renders nothing from now on; 0 does again
+//	fake swaps N           the models have other weights after N generations; 0 the first ones again
 //	fake spoilt N          at least so many were spoilt
 //	fake asked [N]         the number of answers given (since the last time) is N, or above 0
 //	fake wait N            waits for N answers since the last time
@@ -183,6 +185,14 @@ func fakeCmd(ts *testscript.TestScript, _ bool, args []string) {
 	case "fails":
 		f.mu.Lock()
 		f.fails = number()
+		f.mu.Unlock()
+	case "unrendered", "swaps":
+		f.mu.Lock()
+		f.unrendered = args[0] == "unrendered" && number() > 0
+		f.swaps = 0
+		if args[0] == "swaps" && number() > 0 {
+			f.swaps = f.asked + number()
+		}
 		f.mu.Unlock()
 	case "spoilt": // at least so many
 		f.mu.Lock()
