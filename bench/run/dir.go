@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ccmed/ccmed/bench/checksum"
 	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/strictjson"
 )
@@ -330,9 +331,18 @@ func (d *Dir) WriteFile(name string, data []byte) error {
 	return nil
 }
 
-// WriteMetrics writes metrics.json by atomic replace. NaN and infinities are an
-// error, since JSON has none.
-func (d *Dir) WriteMetrics(v any) error { return d.writeJSON(MetricsFile, v) }
+// WriteMetrics writes metrics.json with the checksum of its content by atomic
+// replace. NaN and infinities are an error, since JSON has none.
+func (d *Dir) WriteMetrics(v any) error { return d.WriteSealed(MetricsFile, v) }
+
+// WriteSealed writes a JSON object with the checksum of its content by atomic replace.
+func (d *Dir) WriteSealed(name string, v any) error {
+	b, err := checksum.Seal(v)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", name, err)
+	}
+	return d.WriteFile(name, b)
+}
 
 // Close ends the session with a status, records what the files hold and gives the
 // lock back. A session that resumed a run and did not execute it leaves the run as

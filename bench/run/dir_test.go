@@ -250,10 +250,18 @@ func TestWriteMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(filepath.Join(d.Path(), MetricsFile))
-	var got map[string]float64
-	if err != nil || json.Unmarshal(b, &got) != nil || got["auc"] != 0.5 {
+	var got struct{ AUC float64 }
+	if err != nil || json.Unmarshal(b, &got) != nil || got.AUC != 0.5 {
 		t.Errorf("%s, %v", b, err)
 	}
+	if _, err := d.Metrics(); err != nil {
+		t.Error(err)
+	}
+	change(t, d.Path(), MetricsFile, replace("0.5", "0.6"))
+	if _, err := d.Metrics(); err == nil || !strings.Contains(err.Error(), "score the run again: ccmed score") {
+		t.Errorf("edited metrics: %v", err)
+	}
+	change(t, d.Path(), MetricsFile, replace("0.6", "0.5"))
 	if err := d.WriteMetrics(map[string]any{"auc": func() {}}); err == nil {
 		t.Error("metrics that JSON cannot hold were written")
 	}

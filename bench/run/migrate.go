@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/ccmed/ccmed/bench/checksum"
 	"github.com/ccmed/ccmed/bench/strictjson"
 )
 
@@ -89,6 +90,7 @@ func (d *Dir) Keep(name string, schema int) error {
 // StoredMetrics is what metrics.json holds. Task, Usage and Metrics are those of the
 // scoring that wrote it.
 type StoredMetrics struct {
+	ContentHash string          `json:"content_sha256,omitempty"` // older files have none
 	Schema      int             `json:"schema"`
 	Task        string          `json:"task"`
 	SamplesHash string          `json:"samples_sha256"`
@@ -107,6 +109,9 @@ func (d *Dir) Metrics() (StoredMetrics, error) {
 	}
 	if err := strictjson.Unmarshal(text, &m); err != nil {
 		return m, fmt.Errorf("%s is damaged: %w; score the run again: ccmed score %s", file, plain(err), d.path)
+	}
+	if err := checksum.Check(text); err != nil && !errors.Is(err, checksum.ErrNone) {
+		return m, fmt.Errorf("%s: %w; score the run again: ccmed score %s", file, err, d.path)
 	}
 	if m.Schema > MetricsSchema {
 		return m, &NewerError{File: file, Schema: m.Schema, Reads: MetricsSchema}
