@@ -46,6 +46,18 @@ func (files cellFiles) close() error {
 	return errors.Join(errs...)
 }
 
+// sum takes the checksums of rows into their places.
+func (files cellFiles) sum(places []activation.Place) error {
+	for i := range places {
+		p := &places[i]
+		var err error
+		if p.SHA256, _, err = files[p.Cell].Sum(p.Row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // store reads states and puts them into their places. States that are not numbers
 // are stored as such: their layers then fail by name when they are read, and the
 // other layers can be used.

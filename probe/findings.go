@@ -73,15 +73,17 @@ func (o FindOptions) withDefaults() FindOptions {
 // Findings are what linear probes found in a store, layer by layer. All cells
 // have the same rows, groups and splits, so that they can be compared.
 type Findings struct {
-	Schema   int    `json:"schema"`   // FindingsSchema
-	N        int    `json:"n"`        // dialogues in every cell
-	Left     int    `json:"left_out"` // dialogues that miss a text or a state
-	Grouping string `json:"grouping"`
-	Groups   int    `json:"groups"` // of folds and intervals
-	Classes  int    `json:"classes"`
-	Folds    int    `json:"folds"`
-	Seeds    int    `json:"seeds"`
-	Samples  string `json:"samples_sha256"`
+	// ContentHash is the checksum of the file, while it is read.
+	ContentHash string `json:"content_sha256,omitempty"`
+	Schema      int    `json:"schema"`   // FindingsSchema
+	N           int    `json:"n"`        // dialogues in every cell
+	Left        int    `json:"left_out"` // dialogues that miss a text or a state
+	Grouping    string `json:"grouping"`
+	Groups      int    `json:"groups"` // of folds and intervals
+	Classes     int    `json:"classes"`
+	Folds       int    `json:"folds"`
+	Seeds       int    `json:"seeds"`
+	Samples     string `json:"samples_sha256"`
 	// Cut counts, by text, the lines that end at their cap of tokens: the end of the turn
 	// was put in behind half a sentence.
 	Cut map[string]int `json:"cut,omitempty"`

@@ -87,7 +87,7 @@ func openStore(dir *run.Dir) (s *store, err error) {
 			return s, err
 		}
 		for _, e := range entries {
-			there, err := f.Has(e.Row)
+			there, err := f.Holds(e.Place)
 			if err != nil {
 				return s, err
 			}

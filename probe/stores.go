@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/probe/activation"
 )
@@ -91,9 +92,12 @@ func openShard(path string) (*shard, error) {
 			return s, err
 		}
 		for _, e := range entries {
+			if _, err := c.file.Holds(e.Place); err != nil {
+				return s, err
+			}
 			last.rows = append(last.rows, e.Row)
 		}
-		if last.raw, err = os.Open(p); err != nil {
+		if last.raw, err = disk.OpenEntry(p); err != nil {
 			return s, fmt.Errorf("read hidden states: %w", err)
 		}
 		if last.at, err = statesAt(last.raw); err != nil {
@@ -155,7 +159,7 @@ func mergeCell(ctx context.Context, out string, shards []*shard, i int) (err err
 	if err := made.Close(); err != nil {
 		return err
 	}
-	to, err := os.OpenFile(filepath.Join(out, spec.Cell.File()), os.O_RDWR, 0)
+	to, err := disk.OpenFile(filepath.Join(out, spec.Cell.File()), os.O_RDWR, 0)
 	if err != nil {
 		return fmt.Errorf("write hidden states: %w", err)
 	}

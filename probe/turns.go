@@ -305,6 +305,9 @@ func (x *TurnExtraction) states(ctx context.Context, _ infer.Backend, u run.Unit
 	if out.NonFinite, err = x.files.store(ctx, x.Reader, seqs, places); err != nil {
 		return run.Sample{}, fmt.Errorf("read the hidden states: %w", err)
 	}
+	if err := x.files.sum(out.States); err != nil {
+		return run.Sample{}, fmt.Errorf("add up the hidden states: %w", err)
+	}
 	data, err := json.Marshal(out)
 	return run.Sample{Data: data}, err
 }

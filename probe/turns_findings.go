@@ -51,16 +51,18 @@ type TurnRow struct {
 // turns, layer by layer. Folds are of whole scenario contexts: no probe is tested
 // on a context that it was trained on.
 type TurnFindings struct {
-	Schema   int      `json:"schema"`   // TurnFindingsSchema
-	N        int      `json:"n"`        // scripted turns
-	Left     int      `json:"left_out"` // dialogues without the state of theirs
-	Contexts int      `json:"contexts"`
-	Classes  int      `json:"classes"`
-	Folds    int      `json:"folds"`
-	Seeds    int      `json:"seeds"`
-	Samples  string   `json:"samples_sha256"`
-	Layers   []string `json:"layers"` // in the order of every list below
-	At       string   `json:"at"`     // the last block
+	// ContentHash is the checksum of the file, while it is read.
+	ContentHash string   `json:"content_sha256,omitempty"`
+	Schema      int      `json:"schema"`   // TurnFindingsSchema
+	N           int      `json:"n"`        // scripted turns
+	Left        int      `json:"left_out"` // dialogues without the state of theirs
+	Contexts    int      `json:"contexts"`
+	Classes     int      `json:"classes"`
+	Folds       int      `json:"folds"`
+	Seeds       int      `json:"seeds"`
+	Samples     string   `json:"samples_sha256"`
+	Layers      []string `json:"layers"` // in the order of every list below
+	At          string   `json:"at"`     // the last block
 	// Scripted is the accuracy on the conflict turns themselves, Words that of a bag
 	// of words, trained and tested on the same turns.
 	Scripted   []stats.Estimate    `json:"scripted"`
@@ -897,7 +899,7 @@ func (s *turnStore) add(f *activation.File, st TurnStates, e activation.Entry) e
 			row.To = int(to)
 		}
 	}
-	there, err := f.Has(e.Row)
+	there, err := f.Holds(e.Place)
 	if err != nil || !there {
 		return err
 	}

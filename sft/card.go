@@ -1,13 +1,16 @@
 package sft
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
 
+	"github.com/ccmed/ccmed/bench/checksum"
 	"github.com/ccmed/ccmed/bench/disk"
+	"github.com/ccmed/ccmed/bench/strictjson"
 )
 
 // Files of a package: a tuned model as it is served, its decision head, and what
@@ -23,6 +26,9 @@ const CardSchema = 1
 
 // Card says what a package holds, where it comes from and what was proved of it.
 type Card struct {
+	// ContentHash is the checksum of the file, while it is read; older ones have none.
+	ContentHash string `json:"content_sha256,omitempty"`
+
 	Schema int    `json:"schema"`
 	Name   string `json:"name"` // of the model in Ollama
 	// Digest is that of model.gguf, "sha256:…", which is the blob's in Ollama; the
@@ -32,6 +38,8 @@ type Card struct {
 	Base         Base             `json:"base"`
 	Markers      map[string]int32 `json:"markers"` // tokens
 	Width        int              `json:"width"`   // values of a state that the head reads
+	// HeadHash is that of the decision head's values; older cards have none.
+	HeadHash string `json:"head_sha256,omitempty"`
 	// ThresholdDefault is the P(speak) from which a model steps in unless another
 	// is asked for; ThresholdValidation was chosen on validation data.
 	ThresholdDefault    float64         `json:"threshold_default"`
@@ -57,11 +65,11 @@ type Threshold struct {
 
 // Write writes the card to its place in a package.
 func (c *Card) Write(dir string) error {
-	b, err := json.MarshalIndent(c, "", "  ")
+	b, err := checksum.Seal(c)
 	if err != nil {
 		return fmt.Errorf("encode the card: %w", err)
 	}
-	if err := disk.WriteFile(filepath.Join(dir, CardFile), append(b, '\n'), 0o644); err != nil {
+	if err := disk.WriteFile(filepath.Join(dir, CardFile), b, 0o644); err != nil {
 		return fmt.Errorf("write the card: %w", err)
 	}
 	return nil
@@ -78,13 +86,56 @@ func ReadCard(dir string) (*Card, error) {
 		return nil, fmt.Errorf("read the card: %w", err)
 	}
 	var c Card
-	if err := json.Unmarshal(b, &c); err != nil {
-		return nil, fmt.Errorf("%s is no card: %w; package the model again", path, err)
+	if err := readSealed(b, &c, &c.ContentHash); err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w; %s", path, err, remakePackage)
 	}
 	if c.Schema != CardSchema {
-		return nil, fmt.Errorf("%s has schema %d and this version reads %d; use a newer ccmed, or package the model again", path, c.Schema, CardSchema)
+		return nil, fmt.Errorf("%s has schema %d and this version reads %d; use a newer ccmed, or %s", path, c.Schema, CardSchema, remakePackage)
 	}
 	return &c, nil
+}
+
+// readSealed decodes what checksum.Seal made, whose checksum hash points at, and what
+// older versions wrote without one.
+func readSealed(b []byte, v any, hash *string) error {
+	if err := strictjson.Unmarshal(b, v); err != nil {
+		return err
+	}
+	*hash = ""
+	if err := checksum.Check(b); err != nil && !errors.Is(err, checksum.ErrNone) {
+		return err
+	}
+	return nil
+}
+
+// remakePackage is what can be done about a package that is not what it was.
+const remakePackage = "put back a copy of it, or package the model again with `ccmed sft package --force`"
+
+// CheckModel returns an error unless the model file of the package in dir is the one
+// that the card describes. It reads the whole file.
+func (c *Card) CheckModel(ctx context.Context, dir string) error {
+	path := filepath.Join(dir, ModelFile)
+	got, err := fileSum(ctx, path)
+	if err != nil {
+		return fmt.Errorf("hash the model: %w", err)
+	}
+	if got = "sha256:" + got; got != c.Digest {
+		return fmt.Errorf("%s was changed since it was packaged: it comes to %.19s… and digest of its card is %.19s…; %s", path, got, c.Digest, remakePackage)
+	}
+	return nil
+}
+
+// CheckHead returns an error unless the head is the one that the card describes.
+func (c *Card) CheckHead(path string, h *Head) error {
+	switch {
+	case c.Digest != h.Model:
+		return fmt.Errorf("%s: %w: its card is of the model %s, and it was trained with %q", path, ErrOtherHead, c.Digest, h.Model)
+	case len(h.Weight) != c.Width:
+		return fmt.Errorf("%s: %w: its card says that it reads %d values, and it reads %d", path, ErrOtherHead, c.Width, len(h.Weight))
+	case c.HeadHash != "" && c.HeadHash != h.Hash():
+		return fmt.Errorf("%s was changed since it was packaged: its values come to %.19s… and head_sha256 of its card is %.19s…; %s", path, h.Hash(), c.HeadHash, remakePackage)
+	}
+	return nil
 }
 
 // Proof is one check of a package. A check that could not be made has OK false

@@ -1,6 +1,7 @@
 package sft
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -170,15 +171,25 @@ func digestFiles(dir string, weights []string) (string, error) {
 }
 
 // FileSum returns the SHA-256 of a file as hexadecimal digits.
-func FileSum(path string) (string, error) {
+func FileSum(path string) (string, error) { return fileSum(context.Background(), path) }
+
+// fileSum is FileSum until the context ends.
+func fileSum(ctx context.Context, path string) (string, error) {
 	f, err := disk.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
+	for {
+		if err := context.Cause(ctx); err != nil {
+			return "", err
+		}
+		switch _, err := io.CopyN(h, f, 64<<20); {
+		case err == io.EOF:
+			return hex.EncodeToString(h.Sum(nil)), nil
+		case err != nil:
+			return "", err
+		}
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ccmed/ccmed/bench/checksum"
 	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/disk"
 )
@@ -70,6 +71,10 @@ type Export struct {
 	Turns map[int]int `json:"gold_turns"`
 	// Longest is the length of the longest sequence that is trained on, in bytes.
 	Longest int `json:"longest_bytes"`
+
+	// ContentHash is the checksum of the description, while it is read; older ones
+	// have none.
+	ContentHash string `json:"content_sha256,omitempty"`
 
 	Hashes map[string]string `json:"hashes"`      // SHA-256 by file name, in hexadecimal
 	Data   string            `json:"data_sha256"` // dialogue.Hash of what was read
@@ -350,7 +355,14 @@ func (x *Export) write(ctx context.Context, dir string, records map[string][]Rec
 			return fmt.Errorf("write the export: %w", err)
 		}
 	}
-	return writeJSON(filepath.Join(dir, ExportFile), x)
+	b, err := checksum.Seal(x)
+	if err == nil {
+		err = disk.WriteFile(filepath.Join(dir, ExportFile), b, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("write the export: %w", err)
+	}
+	return nil
 }
 
 // ReadExport reads the description of an export and checks that its files are
@@ -364,27 +376,28 @@ func ReadExport(dir string) (*Export, error) {
 		return nil, fmt.Errorf("read the export: %w", err)
 	}
 	x := &Export{}
-	if err := json.Unmarshal(b, x); err != nil {
-		return nil, fmt.Errorf("%s is not an export's description: %w; export again", filepath.Join(dir, ExportFile), err)
+	const again = "put back a copy of it, or export again with `ccmed sft export --force`"
+	if err := readSealed(b, x, &x.ContentHash); err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w; %s", filepath.Join(dir, ExportFile), err, again)
 	}
 	if x.Schema != ExportSchema {
-		return nil, fmt.Errorf("%s has format %d, this version reads %d; export again", dir, x.Schema, ExportSchema)
+		return nil, fmt.Errorf("%s has format %d, this version reads %d; %s", dir, x.Schema, ExportSchema, again)
 	}
 	for _, file := range []string{TrainFile, ValidFile} {
 		if x.Hashes[file] == "" {
-			return nil, fmt.Errorf("%s describes no %s; export again", filepath.Join(dir, ExportFile), file)
+			return nil, fmt.Errorf("%s describes no %s; %s", filepath.Join(dir, ExportFile), file, again)
 		}
 	}
 	for _, file := range sortedKeys(x.Hashes) {
 		if file != filepath.Base(file) {
-			return nil, fmt.Errorf("%s names the file %q outside its folder; export again", filepath.Join(dir, ExportFile), file)
+			return nil, fmt.Errorf("%s describes %q, which is no file of its folder; %s", filepath.Join(dir, ExportFile), file, again)
 		}
 		b, err := disk.ReadEntry(filepath.Join(dir, file), disk.MaxText)
 		if err != nil {
 			return nil, fmt.Errorf("read the export: %w", err)
 		}
 		if got := sum(b); got != x.Hashes[file] {
-			return nil, fmt.Errorf("%s was changed after the export (SHA-256 %.12s… instead of %.12s…); export again", filepath.Join(dir, file), got, x.Hashes[file])
+			return nil, fmt.Errorf("%s was changed after the export (SHA-256 %.12s… instead of %.12s…); %s", filepath.Join(dir, file), got, x.Hashes[file], again)
 		}
 	}
 	return x, nil

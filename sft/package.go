@@ -123,7 +123,7 @@ func Build(ctx context.Context, o PackageOptions) (made *Package, err error) {
 	if err := head.Write(filepath.Join(o.Out, HeadFile)); err != nil {
 		return nil, err
 	}
-	p.Card = Card{Schema: CardSchema, Name: o.Name, Digest: head.Model, Quantization: "F16", Markers: t.Markers, Width: t.Width,
+	p.Card = Card{Schema: CardSchema, Name: o.Name, Digest: head.Model, Quantization: "F16", Markers: t.Markers, Width: t.Width, HeadHash: head.Hash(),
 		Base: Base{Name: m.Base.From, Digest: m.Base.Source}, ThresholdDefault: 0.5, ThresholdValidation: t.Threshold, Proofs: []Proof{}}
 	if o.Quantize != Unquantized {
 		p.Card.Quantization = strings.ToUpper(o.Quantize)

@@ -1,7 +1,6 @@
 package sft
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,9 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gofrs/flock"
-
 	"github.com/ccmed/ccmed/bench/disk"
+	"github.com/ccmed/ccmed/bench/strictjson"
 )
 
 // TrainSchema is the version of a training run's files.
@@ -99,7 +97,7 @@ type Validation struct {
 // TrainingRun is the folder of a training run, open for writing and locked.
 type TrainingRun struct {
 	dir      string
-	lock     *flock.Flock
+	lock     *os.File
 	manifest Manifest
 }
 
@@ -197,8 +195,8 @@ func ReadTraining(dir string) (*Manifest, error) {
 		return nil, fmt.Errorf("read the training run: %w", err)
 	}
 	m := &Manifest{}
-	if err := json.Unmarshal(b, m); err != nil {
-		return nil, fmt.Errorf("%s does not describe a training run: %w", path, err)
+	if err := strictjson.Unmarshal(b, m); err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w", path, err)
 	}
 	if m.Schema != TrainSchema {
 		return nil, fmt.Errorf("%s has format %d and this version reads %d; use ccmed %s, which wrote it, or a newer one", path, m.Schema, TrainSchema, m.Version)
@@ -214,11 +212,12 @@ func lockTraining(dir string) (*TrainingRun, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the run folder: %w", err)
 	}
-	l := flock.New(filepath.Join(dir, trainLock))
-	if ok, err := l.TryLock(); err != nil {
-		return nil, fmt.Errorf("lock the run folder: %w; choose one that can be written with --out", err)
-	} else if !ok {
+	l, err := disk.Lock(filepath.Join(dir, trainLock), 0o644)
+	if errors.Is(err, disk.ErrLocked) {
 		return nil, fmt.Errorf("%s is in use by another process; wait for it, or choose another --out", dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock the run folder: %w; choose one that can be written with --out", err)
 	}
 	return &TrainingRun{dir: dir, lock: l}, nil
 }
@@ -256,7 +255,7 @@ func (t *TrainingRun) Continue(c Config) { t.manifest.Config = c }
 
 // Close gives the lock back.
 func (t *TrainingRun) Close() error {
-	if err := t.lock.Unlock(); err != nil {
+	if err := t.lock.Close(); err != nil {
 		return fmt.Errorf("unlock the run folder: %w", err)
 	}
 	return nil

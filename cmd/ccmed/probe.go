@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -378,9 +379,18 @@ func (a *app) checkServed(ctx context.Context, f *fleet, ex *probe.Extraction, d
 
 // scoreExtraction audits the files of an extraction run.
 func (a *app) scoreExtraction(ctx context.Context, dir *run.Dir) (any, []report.Section, error) {
+	index, err := activation.ReadIndex(dir.All())
+	if err != nil {
+		return nil, nil, err
+	}
 	paths, err := activation.List(dir.Path())
 	if err != nil {
 		return nil, nil, err
+	}
+	for _, c := range index.Cells() {
+		if file := filepath.Join(dir.Path(), c.File()); !slices.Contains(paths, file) {
+			return nil, nil, &run.ChangedError{File: file, What: "it is gone"}
+		}
 	}
 	type cell struct {
 		Cell    activation.Cell    `json:"cell"`
@@ -392,7 +402,7 @@ func (a *app) scoreExtraction(ctx context.Context, dir *run.Dir) (any, []report.
 		{Name: "missing", Align: report.Right}, {Name: "not finite", Align: report.Right}, {Name: "file"}}}
 	var cells []cell
 	for _, p := range paths {
-		c, row, err := auditCell(ctx, p)
+		c, row, err := auditCell(ctx, p, index)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -408,7 +418,7 @@ type audited struct {
 	audit *activation.Audit
 }
 
-func auditCell(ctx context.Context, path string) (out audited, row []report.Cell, err error) {
+func auditCell(ctx context.Context, path string, index *activation.Index) (out audited, row []report.Cell, err error) {
 	f, err := activation.Open(path)
 	if err != nil {
 		return out, nil, err
@@ -416,6 +426,13 @@ func auditCell(ctx context.Context, path string) (out audited, row []report.Cell
 	defer f.Close()
 	out.spec = f.Spec()
 	if out.audit, err = f.Audit(ctx); err != nil {
+		return out, nil, err
+	}
+	entries, err := index.For(f)
+	if err == nil {
+		err = out.audit.Check(entries)
+	}
+	if err != nil {
 		return out, nil, err
 	}
 	bad := 0

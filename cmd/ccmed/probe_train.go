@@ -14,10 +14,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ccmed/ccmed/bench/checksum"
 	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/strictjson"
 	"github.com/ccmed/ccmed/infer/ollama"
 	"github.com/ccmed/ccmed/probe"
 )
@@ -172,11 +174,7 @@ func (a *app) trainTurns(ctx context.Context, dir *run.Dir, o probe.FindOptions)
 }
 
 func writeFindings(dir *run.Dir, name string, f any) error {
-	b, err := json.MarshalIndent(f, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode the findings: %w", err)
-	}
-	return dir.WriteFile(name, append(b, '\n'))
+	return dir.WriteSealed(name, f)
 }
 
 // storeDialogues reads the dialogues of a store: those given, or those that the
@@ -352,8 +350,15 @@ func readFindings(dir *run.Dir) (f findings, err error) {
 		Schema  int    `json:"schema"`
 		Samples string `json:"samples_sha256"`
 	}
-	if err := readJSON(file, &head); err != nil {
-		return f, err
+	text, err := disk.ReadEntry(file, disk.MaxText)
+	if err != nil {
+		return f, fmt.Errorf("read the findings: %w", err)
+	}
+	if err := strictjson.Unmarshal(text, &head); err != nil {
+		return f, fmt.Errorf("%s is damaged: %w; %s", file, err, again)
+	}
+	if err := checksum.Check(text); err != nil && !errors.Is(err, checksum.ErrNone) {
+		return f, fmt.Errorf("%s: %w; %s", file, err, again)
 	}
 	want := probe.FindingsSchema
 	if probe.HoldsTurns(dir) {
@@ -371,5 +376,13 @@ func readFindings(dir *run.Dir) (f findings, err error) {
 	if hash != head.Samples {
 		return f, fmt.Errorf("%s was made from other samples than %s holds; %s", file, dir.Path(), again)
 	}
-	return f, readJSON(file, f.value())
+	if err := json.Unmarshal(text, f.value()); err != nil {
+		return f, fmt.Errorf("%s is damaged: %w; %s", file, err, again)
+	}
+	if f.turns != nil {
+		f.turns.ContentHash = ""
+	} else {
+		f.cells.ContentHash = ""
+	}
+	return f, nil
 }

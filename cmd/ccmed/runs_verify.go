@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -18,6 +17,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ccmed/ccmed/bench/checksum"
+	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/visible"
 	"github.com/ccmed/ccmed/docs/schemas"
@@ -138,7 +139,7 @@ func (a *app) verifyFolder(ctx context.Context, path string) ([]verdictOn, error
 		v.training()
 	case kindPackage:
 		v.agrees = "card, weights, head and proofs"
-		err = v.pack()
+		err = v.pack(ctx)
 	case kindExport:
 		v.agrees = "description and files"
 		v.form("export", sft.ExportFile)
@@ -178,7 +179,7 @@ func (a *app) verifySuite(ctx context.Context, path string) ([]verdictOn, error)
 
 // form checks a file of the folder against a schema.
 func (v *verdictOn) form(schema, file string) {
-	text, err := os.ReadFile(filepath.Join(v.Path, file))
+	text, err := disk.ReadEntry(filepath.Join(v.Path, file), disk.MaxText)
 	if errors.Is(err, fs.ErrNotExist) {
 		v.fault("%s is missing", filepath.Join(v.Path, file))
 		return
@@ -232,6 +233,8 @@ func (a *app) verifyMetrics(ctx context.Context, d *run.Dir, v *verdictOn) error
 	case errors.Is(err, fs.ErrNotExist):
 		v.Notes = append(v.Notes, "metrics: the run was not scored; ccmed score "+d.Path())
 		return nil
+	case errors.Is(err, checksum.ErrChanged): // where is told below
+		v.take(err)
 	case err != nil:
 		v.take(err)
 		return nil
@@ -264,7 +267,7 @@ func (a *app) verifyMetrics(ctx context.Context, d *run.Dir, v *verdictOn) error
 	if err != nil {
 		return fmt.Errorf("encode the metrics of %s: %w", d.Path(), err)
 	}
-	text, err := os.ReadFile(file)
+	text, err := disk.ReadEntry(file, disk.MaxText)
 	if err != nil {
 		return fmt.Errorf("read the metrics: %w", err)
 	}
@@ -272,6 +275,7 @@ func (a *app) verifyMetrics(ctx context.Context, d *run.Dir, v *verdictOn) error
 	if err := errors.Join(json.Unmarshal(text, &x), json.Unmarshal(again, &y)); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
+	forget(x, checksum.Key)
 	if t, ok := found.(timingFound); ok && len(t.Baselines) == 0 && forget(x, "metrics", "baselines") {
 		forget(y, "metrics", "baselines")
 		v.Notes = append(v.Notes, "metrics.baselines: the records of this run cannot be read again")
@@ -496,7 +500,7 @@ func (v *verdictOn) curve(m *sft.Manifest) {
 		}
 	}
 	path := filepath.Join(v.Path, sft.LossFile)
-	f, err := os.Open(path)
+	f, err := disk.OpenEntry(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return // it is written when a session ends
 	}
@@ -527,31 +531,28 @@ func (v *verdictOn) curve(m *sft.Manifest) {
 }
 
 // pack checks a package of a tuned model.
-func (v *verdictOn) pack() error {
+func (v *verdictOn) pack(ctx context.Context) error {
 	v.form("card", sft.CardFile)
 	c, err := sft.ReadCard(v.Path)
 	if err != nil {
 		v.take(err)
 		return nil
 	}
-	file := filepath.Join(v.Path, sft.CardFile)
-	sum, err := sft.FileSum(filepath.Join(v.Path, sft.ModelFile))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if exists(filepath.Join(v.Path, sft.ModelFile)) {
+		err := c.CheckModel(ctx, v.Path)
+		if ctx.Err() != nil {
+			return err
+		}
+		v.take(err)
+	} else {
 		v.Notes = append(v.Notes, "the weights: "+sft.ModelFile+" is not there; Ollama has them by their digest")
-	case err != nil:
-		return fmt.Errorf("hash the weights: %w", err)
-	case "sha256:"+sum != c.Digest:
-		v.fault("%s: digest is stored as %s, and %s comes to sha256:%s", file, c.Digest, sft.ModelFile, sum)
 	}
 	h, err := sft.ReadHead(filepath.Join(v.Path, sft.HeadFile))
 	switch {
 	case err != nil:
 		v.take(err)
-	case h.Model != c.Digest:
-		v.fault("%s belongs to the model %s and %s describes %s", filepath.Join(v.Path, sft.HeadFile), h.Model, sft.CardFile, c.Digest)
-	case len(h.Weight) != c.Width:
-		v.fault("%s: width is stored as %d, and the head reads %d values", file, c.Width, len(h.Weight))
+	default:
+		v.take(c.CheckHead(filepath.Join(v.Path, sft.HeadFile), h))
 	}
 	v.take(sft.Failed(c.Proofs))
 	return nil

@@ -177,9 +177,9 @@ func TestVerifyPackage(t *testing.T) {
 	}
 	for _, c := range []struct{ name, file, old, now, want string }{
 		{"as it is", "", "", "", ""},
-		{"other weights", sft.ModelFile, "weights", "weight", "digest is stored as"},
-		{"another model's head", sft.CardFile, `"digest": "sha256:`, `"digest": "sha256:0`, "describes sha256:0"},
-		{"a wrong width", sft.CardFile, `"width": 3`, `"width": 4`, "width is stored as 4, and the head reads 3 values"},
+		{"other weights", sft.ModelFile, "weights", "weight", "model.gguf was changed since it was packaged"},
+		{"another model's head", sft.CardFile, `"digest": "sha256:`, `"digest": "sha256:0`, "its card is of the model sha256:0"},
+		{"a wrong width", sft.CardFile, `"width": 3`, `"width": 4`, "its card says that it reads 4 values, and it reads 3"},
 		{"a proof that fails", sft.CardFile, `"ok": true`, `"ok": false`, "tokens"},
 		{"a field of the wrong kind", sft.CardFile, `"quantization": "F16"`, `"quantization": 16`, "quantization"},
 	} {
@@ -187,6 +187,20 @@ func TestVerifyPackage(t *testing.T) {
 			dir := made(t)
 			if c.file != "" {
 				editText(t, filepath.Join(dir, c.file), c.old, c.now)
+			}
+			if c.file == sft.CardFile {
+				if faults, _ := verdict(t, dir); !one(faults, "card.json is damaged: it was changed since it was written") && !one(faults, c.want) {
+					t.Errorf("faults %q of an edited card", faults)
+				}
+				// The same said by a card that has no checksum.
+				b, err := os.ReadFile(filepath.Join(dir, c.file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				lines := strings.SplitAfter(string(b), "\n")
+				if err := os.WriteFile(filepath.Join(dir, c.file), []byte(lines[0]+strings.Join(lines[2:], "")), 0o600); err != nil {
+					t.Fatal(err)
+				}
 			}
 			faults, _ := verdict(t, dir)
 			if c.want == "" && len(faults) > 0 || c.want != "" && !one(faults, c.want) {

@@ -131,8 +131,8 @@ func (p *predictFlags) tuned() (tuned, error) {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return t, nil
-	case err == nil && t.card.Digest != t.head.Model:
-		return t, fmt.Errorf("%s: %w: its card is of the model %s, and it was trained with %q", head, sft.ErrOtherHead, t.card.Digest, t.head.Model)
+	case err == nil:
+		err = t.card.CheckHead(head, t.head)
 	}
 	return t, err
 }
@@ -144,6 +144,16 @@ func (a *app) sftPredict(ctx context.Context, thresholdGiven bool, p *predictFla
 	t, err := p.tuned()
 	if err != nil {
 		return err
+	}
+	if t.card != nil {
+		if t.card.HeadHash == "" {
+			a.note("note: the package of %s was made by an older ccmed: its card and its head have no checksum", t.card.Name)
+		}
+		if t.model != p.models.model { // it is the package's own
+			if err := t.card.CheckModel(ctx, p.models.model); err != nil {
+				return err
+			}
+		}
 	}
 	threshold, validation := p.threshold, 0.0
 	if t.card != nil && t.card.ThresholdValidation != nil {

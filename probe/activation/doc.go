@@ -39,8 +39,9 @@
 //
 // # Who belongs to a row
 //
-// The samples of the run do not hold vectors but Places: cell, row, token. Index
-// puts them in the order of rows.
+// The samples of the run do not hold vectors but Places: cell, row, token, and the
+// row's checksum, which readers compare (File.Holds, Audit.Check). Index puts them in
+// the order of rows.
 //
 // The weights of fitted probes are kept beside a card, see Probe.
 package activation

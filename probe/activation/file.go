@@ -2,8 +2,11 @@ package activation
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -14,6 +17,9 @@ import (
 	"sync/atomic"
 
 	"gorgonia.org/tensor"
+
+	"github.com/ccmed/ccmed/bench/disk"
+	"github.com/ccmed/ccmed/bench/run"
 )
 
 const statesTensor = "states"
@@ -52,7 +58,7 @@ type putCount struct{ rows, nonFinite, overflow atomic.Int64 }
 // cancelled context, leaves nothing.
 func Create(ctx context.Context, dir string, s Spec) (*File, error) {
 	return create(ctx, dir, s, func(path string) (storage, error) {
-		return os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o644)
+		return disk.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o644)
 	})
 }
 
@@ -62,18 +68,18 @@ func create(ctx context.Context, dir string, s Spec, open func(path string) (sto
 		return nil, fmt.Errorf("make a file of hidden states: %w", err)
 	}
 	path := filepath.Join(dir, s.Cell.File())
-	if _, err := os.Stat(path); err == nil {
+	if _, err := os.Lstat(path); err == nil {
 		return goOn(path, s)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("make a file of hidden states: %w", err)
 	}
 	// A fixed name: what a killed run left is overwritten, not kept beside.
 	partial := path + ".partial"
-	disk, err := open(partial)
+	d, err := open(partial)
 	if err != nil {
 		return nil, fmt.Errorf("make a file of hidden states: %w", err)
 	}
-	at, err := prepare(ctx, disk, s)
+	at, err := prepare(ctx, d, s)
 	if err == nil {
 		err = os.Rename(partial, path)
 	}
@@ -83,9 +89,9 @@ func create(ctx context.Context, dir string, s Spec, open func(path string) (sto
 			remedy = ""
 		}
 		return nil, errors.Join(fmt.Errorf("make %s with room for %d bytes of hidden states: %w%s", path, s.bytes(), err, remedy),
-			disk.Close(), os.Remove(partial))
+			d.Close(), os.Remove(partial))
 	}
-	return newFile(path, s, disk, at, true), nil
+	return newFile(path, s, d, at, true), nil
 }
 
 func goOn(path string, s Spec) (*File, error) {
@@ -142,19 +148,19 @@ func prepare(ctx context.Context, w storage, s Spec) (int64, error) {
 func Open(path string) (*File, error) { return openFile(path, os.O_RDONLY) }
 
 func openFile(path string, flag int) (*File, error) {
-	disk, err := os.OpenFile(path, flag, 0)
+	d, err := disk.OpenFile(path, flag, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open hidden states: %w", err)
 	}
-	st, err := disk.Stat()
+	st, err := d.Stat()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open hidden states: %w", err), disk.Close())
+		return nil, errors.Join(fmt.Errorf("open hidden states: %w", err), d.Close())
 	}
-	s, at, err := parse(disk, st.Size())
+	s, at, err := parse(d, st.Size())
 	if err != nil {
-		return nil, errors.Join(damaged(path, err, "extract these states into a new run"), disk.Close())
+		return nil, errors.Join(damaged(path, err, "extract these states into a new run"), d.Close())
 	}
-	return newFile(path, s, disk, at, flag == os.O_RDWR), nil
+	return newFile(path, s, d, at, flag == os.O_RDWR), nil
 }
 
 func parse(r io.ReaderAt, size int64) (Spec, int64, error) {
@@ -166,8 +172,8 @@ func parse(r io.ReaderAt, size int64) (Spec, int64, error) {
 	return s, h.data, err
 }
 
-func newFile(path string, s Spec, disk storage, at int64, writable bool) *File {
-	f := &File{path: path, spec: s, disk: disk, at: at, writable: writable,
+func newFile(path string, s Spec, d storage, at int64, writable bool) *File {
+	f := &File{path: path, spec: s, disk: d, at: at, writable: writable,
 		number: map[string]int{}, put: make([]putCount, len(s.Layers))}
 	for i, l := range s.Layers {
 		f.number[l] = i
@@ -290,6 +296,63 @@ func (f *File) Has(sample int) (bool, error) {
 	return true, nil
 }
 
+// Sum returns the checksum of a sample's row: "sha256:…" of the model's digest, the
+// cell, the type, and of every layer its name and its bytes. there is false when a
+// layer is missing.
+func (f *File) Sum(sample int) (sum string, there bool, err error) {
+	there, err = f.Has(sample)
+	if err != nil || !there {
+		return "", there, err
+	}
+	h := f.rowHash()
+	b := f.buffers.Get().(*[]byte)
+	defer f.buffers.Put(b)
+	for layer, name := range f.spec.Layers {
+		if _, err := f.disk.ReadAt(*b, f.offset(layer, sample)); err != nil {
+			return "", false, fmt.Errorf("read layer %s of sample %d in %s: %w", name, sample, f.path, err)
+		}
+		h.layer(name, *b)
+	}
+	return h.String(), true, nil
+}
+
+// Holds reports whether a place's row is there. A row that is not what its checksum
+// says, or has one and is missing, is a *run.ChangedError.
+func (f *File) Holds(p Place) (bool, error) {
+	if p.SHA256 == "" {
+		return f.Has(p.Row)
+	}
+	sum, there, err := f.Sum(p.Row)
+	if err == nil && sum != p.SHA256 {
+		err = f.changed(p.Row, there)
+	}
+	return there, err
+}
+
+func (f *File) changed(sample int, there bool) error {
+	what := fmt.Sprintf("the states of row %d are not those that its sample recorded", sample)
+	if !there {
+		what = fmt.Sprintf("the states of row %d are missing, and its sample recorded some", sample)
+	}
+	return &run.ChangedError{File: f.path, What: what}
+}
+
+// rowHash is the checksum of a row under construction.
+type rowHash struct{ hash.Hash }
+
+func (f *File) rowHash() rowHash {
+	h := rowHash{sha256.New()}
+	fmt.Fprintf(h, "%s\n%s\n%s %d\n", f.spec.Model.Digest, f.spec.Cell.File(), f.spec.DType, f.spec.Width)
+	return h
+}
+
+func (h rowHash) layer(name string, b []byte) {
+	fmt.Fprintf(h, "%s\n", name)
+	h.Write(b)
+}
+
+func (h rowHash) String() string { return "sha256:" + hex.EncodeToString(h.Sum(nil)) }
+
 // Rows are the states of one layer.
 type Rows struct {
 	Layer   string
@@ -395,6 +458,19 @@ type Audit struct {
 	Missing []int   // samples that miss a row in at least one layer, ascending
 	Layers  []Count // in the order of Spec.Layers
 	failed  []error
+	file    *File
+	gone    []bool   // by sample
+	sums    []string // by sample, see File.Sum
+}
+
+// Check returns a *run.ChangedError where a row is not what its entry recorded.
+func (a *Audit) Check(entries []Entry) error {
+	for _, e := range entries {
+		if e.SHA256 != "" && (a.gone[e.Row] || a.sums[e.Row] != e.SHA256) {
+			return a.file.changed(e.Row, !a.gone[e.Row])
+		}
+	}
+	return nil
 }
 
 // Err returns one *NonFiniteError, joined, for each layer that fails.
@@ -404,8 +480,11 @@ func (a *Audit) Err() error { return errors.Join(a.failed...) }
 // it which samples were written down but did not reach the disk.
 func (f *File) Audit(ctx context.Context) (*Audit, error) {
 	s := &f.spec
-	a := &Audit{Layers: make([]Count, len(s.Layers))}
-	gone := make([]bool, s.Samples)
+	a := &Audit{Layers: make([]Count, len(s.Layers)), file: f, gone: make([]bool, s.Samples), sums: make([]string, s.Samples)}
+	rows := make([]rowHash, s.Samples)
+	for i := range rows {
+		rows[i] = f.rowHash()
+	}
 	x := make([]float32, s.Width)
 	for k, layer := range s.Layers {
 		if err := context.Cause(ctx); err != nil {
@@ -416,8 +495,9 @@ func (f *File) Audit(ctx context.Context) (*Audit, error) {
 		bad := &NonFiniteError{Path: f.path, Layer: layer, DType: s.DType}
 		err := f.scan(k, func(sample int, b []byte) {
 			missing, n := s.DType.decode(x, b)
+			rows[sample].layer(layer, b)
 			if missing {
-				gone[sample] = true
+				a.gone[sample] = true
 				return
 			}
 			c.Rows++
@@ -431,8 +511,9 @@ func (f *File) Audit(ctx context.Context) (*Audit, error) {
 			a.failed = append(a.failed, bad)
 		}
 	}
-	for sample, is := range gone {
-		if is {
+	for sample, gone := range a.gone {
+		a.sums[sample] = rows[sample].String()
+		if gone {
 			a.Missing = append(a.Missing, sample)
 		}
 	}

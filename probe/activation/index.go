@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"path/filepath"
 	"slices"
 
 	"github.com/ccmed/ccmed/bench/run"
@@ -17,6 +18,9 @@ type Place struct {
 	Row    int  `json:"row"`    // in the cell's file, from 0
 	Tokens int  `json:"tokens"` // of the sequence that was evaluated, context and text together
 	Token  int  `json:"token"`  // whose states these are, 0..Tokens-1
+	// SHA256 is the checksum of the row as it was stored, see File.Sum; older samples
+	// have none.
+	SHA256 string `json:"sha256,omitempty"`
 }
 
 // Places is what an extraction step puts into run.Sample.Data, embedded in
@@ -91,8 +95,12 @@ func (x *Index) Cells() []Cell {
 // Entries returns a cell's entries by row. Rows without a sample are left out.
 func (x *Index) Entries(c Cell) []Entry { return slices.Clone(x.cells[c.canonical()]) }
 
-// For returns the entries of a file by row, or an error when one lies outside it.
+// For returns the entries of a file by row, or an error when one lies outside it or
+// the file is not that of its cell.
 func (x *Index) For(f *File) ([]Entry, error) {
+	if name := f.spec.Cell.File(); name != filepath.Base(f.path) {
+		return nil, &run.ChangedError{File: f.path, What: "its header names the cell of " + name}
+	}
 	es := x.Entries(f.spec.Cell)
 	if n := len(es); n > 0 && es[n-1].Row >= f.spec.Samples {
 		return nil, fmt.Errorf("%s has %d rows, but %s lies in row %d: the samples and the file are of different runs", f.path, f.spec.Samples, es[n-1].Key, es[n-1].Row)

@@ -48,8 +48,8 @@ func TestIndexIsInTheOrderOfRows(t *testing.T) {
 		Utterance string `json:"utterance"`
 	}
 	x, err := ReadIndex(sequence([]run.Sample{
-		sampleOf(t, "8", extracted{Places{[]Place{{prompt, 1, 600, 580}, {utterance, 3, 600, 599}}}, "Let us listen."}),
-		sampleOf(t, "7", extracted{Places{[]Place{{prompt, 0, 500, 480}}}, "?"}),
+		sampleOf(t, "8", extracted{Places{[]Place{{prompt, 1, 600, 580, ""}, {utterance, 3, 600, 599, ""}}}, "Let us listen."}),
+		sampleOf(t, "7", extracted{Places{[]Place{{prompt, 0, 500, 480, ""}}}, "?"}),
 		{Key: run.Key{Step: "extract", Item: "9"}, Unscored: "the model said nothing", Data: json.RawMessage(`{"states":[{"row":0}]}`)},
 		{Key: run.Key{Step: "generate", Item: "7"}, Data: json.RawMessage(`{"utterance":"?"}`)},
 		{Key: run.Key{Step: "prepare", Item: "7"}},
@@ -63,8 +63,8 @@ func TestIndexIsInTheOrderOfRows(t *testing.T) {
 	}
 	key := func(item string) run.Key { return run.Key{Step: "extract", Item: item, Condition: "D"} }
 	want := []Entry{
-		{key("7"), "context of 7", Place{canonical(prompt), 0, 500, 480}},
-		{key("8"), "context of 8", Place{canonical(prompt), 1, 600, 580}},
+		{key("7"), "context of 7", Place{canonical(prompt), 0, 500, 480, ""}},
+		{key("8"), "context of 8", Place{canonical(prompt), 1, 600, 580, ""}},
 	}
 	if diff := cmp.Diff(want, x.Entries(prompt)); diff != "" {
 		t.Error(diff)
@@ -93,11 +93,11 @@ func TestIndexIsChecked(t *testing.T) {
 		err    error
 		want   string
 	}{
-		{"two samples in one row", []Place{{prompt, 4, 10, 9}, {prompt, 4, 10, 8}}, nil, "row 4 of context D, text own-D, prompt_end, residual belongs to extract of item 7"},
-		{"no row", []Place{{prompt, -1, 10, 9}}, nil, "row -1"},
-		{"a token behind the end", []Place{{prompt, 0, 10, 10}}, nil, "token 10 of 10"},
-		{"a token before the start", []Place{{prompt, 0, 10, -1}}, nil, "token -1 of 10"},
-		{"no cell", []Place{{Cell{}, 0, 10, 9}}, nil, "the cell's context"},
+		{"two samples in one row", []Place{{prompt, 4, 10, 9, ""}, {prompt, 4, 10, 8, ""}}, nil, "row 4 of context D, text own-D, prompt_end, residual belongs to extract of item 7"},
+		{"no row", []Place{{prompt, -1, 10, 9, ""}}, nil, "row -1"},
+		{"a token behind the end", []Place{{prompt, 0, 10, 10, ""}}, nil, "token 10 of 10"},
+		{"a token before the start", []Place{{prompt, 0, 10, -1, ""}}, nil, "token -1 of 10"},
+		{"no cell", []Place{{Cell{}, 0, 10, 9, ""}}, nil, "the cell's context"},
 		{"samples that cannot be read", nil, torn, "line 7"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -154,7 +154,7 @@ func extractStep(f *File) func(context.Context, infer.Backend, run.Unit[int], ru
 		if err := f.Sync(); err != nil {
 			return run.Sample{}, err
 		}
-		b, err := json.Marshal(Places{[]Place{{f.spec.Cell, u.Value, 500, 480}}})
+		b, err := json.Marshal(Places{[]Place{{f.spec.Cell, u.Value, 500, 480, ""}}})
 		return run.Sample{Data: b}, err
 	}
 }

@@ -8,12 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"os"
 	"strings"
 
-	"github.com/google/renameio/v2"
+	"github.com/ccmed/ccmed/bench/checksum"
+	"github.com/ccmed/ccmed/bench/disk"
+	"github.com/ccmed/ccmed/bench/strictjson"
 )
 
 // Probe is a set of fitted linear probes, one a layer, that can be applied to
@@ -197,17 +197,17 @@ func SaveProbe(path string, p *Probe, about any) error {
 	for _, l := range p.Layers {
 		c.Layers = append(c.Layers, l.Layer)
 	}
-	text, err := json.MarshalIndent(c, "", "  ")
+	text, err := checksum.Seal(c)
 	if err != nil {
 		return fmt.Errorf("save a probe to %s: encode the card: %w", path, err)
 	}
 	if len(text) > maxCard {
 		return fmt.Errorf("save a probe to %s: the card has %d bytes; at most %d are read back", path, len(text), maxCard)
 	}
-	if err := renameio.WriteFile(path, b, 0o644); err != nil {
+	if err := disk.WriteFile(path, b, 0o644); err != nil {
 		return fmt.Errorf("save a probe: %w", err)
 	}
-	if err := renameio.WriteFile(CardPath(path), append(text, '\n'), 0o644); err != nil {
+	if err := disk.WriteFile(CardPath(path), text, 0o644); err != nil {
 		return fmt.Errorf("save a probe's card: %w", err)
 	}
 	return nil
@@ -247,19 +247,22 @@ func (p *Probe) encode() ([]byte, error) {
 // caller's part of the card is decoded into. Weights and card that do not belong
 // together, and files that are damaged, are ErrDamaged.
 func LoadProbe(path string, about any) (*Probe, error) {
-	text, err := readLimited(CardPath(path), maxCard)
+	text, err := disk.ReadEntry(CardPath(path), maxCard)
 	if err != nil {
 		return nil, fmt.Errorf("load a probe's card: %w", err)
 	}
 	broken := func(path string, err error) error { return damaged(path, err, "train the probe again") }
 	var c card
-	if err := json.Unmarshal(text, &c); err != nil {
+	if err := strictjson.Unmarshal(text, &c); err != nil {
+		return nil, broken(CardPath(path), err)
+	}
+	if err := checksum.Check(text); err != nil && !errors.Is(err, checksum.ErrNone) {
 		return nil, broken(CardPath(path), err)
 	}
 	if c.Schema != Schema {
 		return nil, fmt.Errorf("%s has schema %d and this version reads %d; use a newer ccmed", CardPath(path), c.Schema, Schema)
 	}
-	b, err := readLimited(path, maxWeights)
+	b, err := disk.ReadEntry(path, maxWeights)
 	if err != nil {
 		return nil, fmt.Errorf("load a probe: %w", err)
 	}
@@ -281,22 +284,6 @@ func LoadProbe(path string, about any) (*Probe, error) {
 // maxWeights is far above every probe: 200 layers of 10 classes and width 16,384
 // take 315 MB.
 const maxWeights = 1 << 30
-
-func readLimited(path string, most int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if st.Size() > most {
-		return nil, fmt.Errorf("%s has %d bytes; at most %d are read", path, st.Size(), most)
-	}
-	return io.ReadAll(f)
-}
 
 func decodeProbe(b []byte, c card) (*Probe, error) {
 	h, err := readHeader(bytes.NewReader(b), int64(len(b)))

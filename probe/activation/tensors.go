@@ -8,8 +8,9 @@ import (
 	"math"
 	"slices"
 
-	"github.com/google/renameio/v2"
 	"github.com/x448/float16"
+
+	"github.com/ccmed/ccmed/bench/disk"
 )
 
 // Tensor is a small tensor, held in memory whole.
@@ -22,7 +23,7 @@ type Tensor struct {
 // anybody wrote: its tensors and metadata, by name. A damaged file is
 // ErrDamaged.
 func ReadTensors(path string) (tensors map[string]Tensor, meta map[string]string, err error) {
-	b, err := readLimited(path, maxWeights)
+	b, err := disk.ReadFile(path, maxWeights)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read tensors: %w", err)
 	}
@@ -77,7 +78,7 @@ func WriteTensors(path string, tensors map[string]Tensor, meta map[string]string
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(v)))
 		}
 	}
-	if err := renameio.WriteFile(path, b, 0o644); err != nil {
+	if err := disk.WriteFile(path, b, 0o644); err != nil {
 		return fmt.Errorf("write tensors: %w", err)
 	}
 	return nil
