@@ -211,7 +211,8 @@ func (b *Backend) checkCount(top []infer.TokenLogprob, few *fewer) error {
 		return &infer.BrokenError{What: fmt.Sprintf("the server's answer has %d of the %d alternatives asked for", n, asked)}
 	}
 	b.least.Store(int64(n))
-	b.opts.Retry.Notify(fmt.Sprintf("the server returns %d of the %d alternatives asked for: answers that are not among them are bounded less closely", n, asked))
+	b.opts.Retry.Notify(fmt.Sprintf("the server returns %d of the %d alternatives asked for: answers that are not among them are bounded less closely",
+		n, asked))
 	return nil
 }
 
@@ -290,7 +291,8 @@ func (b *Backend) choose(ctx context.Context, p infer.Prompt, as []infer.Answer,
 
 // afterReasoning asks again for a whole answer and takes the alternatives at the
 // first token after the reasoning; first is returned when it was none.
-func (b *Backend) afterReasoning(ctx context.Context, p infer.Prompt, first infer.Choice, inside bool, as []infer.Answer, o infer.Params) (infer.Choice, error) {
+func (b *Backend) afterReasoning(ctx context.Context, p infer.Prompt, first infer.Choice, inside bool, as []infer.Answer,
+	o infer.Params) (infer.Choice, error) {
 	o.MaxTokens = o.ThinkTokens
 	if o.MaxTokens <= 0 {
 		o.MaxTokens = 1024

@@ -222,7 +222,7 @@ func TestAFifthOfRequestsMayFail(t *testing.T) {
 			_, _ = w.Write(good)
 		case way == 3:
 			w.Header().Set("Retry-After", "1")
-			http.Error(w, "slow down", 429)
+			http.Error(w, "slow down", http.StatusTooManyRequests)
 		case way == 4:
 			_, _ = w.Write(bytes.ReplaceAll(good, []byte("}"), nil))
 		default:

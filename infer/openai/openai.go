@@ -89,7 +89,8 @@ func New(baseURL, model, apiKey string, o Options) (*Backend, error) {
 		o.Retry.Notify = func(string) {}
 	}
 	b := &Backend{base: u.String(), key: apiKey, model: model, opts: o, places: make(chan struct{}, max(1, o.Parallel)),
-		client: transport.New(transport.Config{Base: o.HTTP, Server: u, Name: "server", Fix: "start it, or name another with --host", Policy: o.Retry})}
+		client: transport.New(transport.Config{Base: o.HTTP, Server: u, Name: "server",
+			Fix: "start it, or name another with --host", Policy: o.Retry})}
 	b.top.Store(int64(o.TopLogprobs))
 	b.least.Store(int64(o.TopLogprobs))
 	return b, nil
@@ -239,7 +240,8 @@ func (b *Backend) Embed(ctx context.Context, texts []string) ([][]float32, error
 		}
 		for i, v := range out {
 			if len(v) == 0 || len(v) != len(out[0]) {
-				return &infer.BrokenError{What: fmt.Sprintf("the server's answer has no embedding, or one of another length, for text %d of %d", i+1, len(out))}
+				return &infer.BrokenError{What: fmt.Sprintf("the server's answer has no embedding, or one of another length, for text %d of %d",
+					i+1, len(out))}
 			}
 		}
 		return b.checkModel(ctx, r.Model)

@@ -159,7 +159,8 @@ func check(body []byte) error {
 		// no UTF-8 become others, of a key that stands twice the last one counts.
 		var unsound *strictjson.Error
 		if errors.As(strictjson.Check(raw), &unsound) {
-			return &infer.BrokenError{What: clean(strings.TrimSpace("the server's answer is not sound JSON: " + unsound.Field + " " + unsound.What)), Err: unsound}
+			what := strings.TrimSpace(unsound.Field + " " + unsound.What)
+			return &infer.BrokenError{What: "the server's answer is not sound JSON: " + clean(what), Err: unsound}
 		}
 		if err := reported(raw); err != nil {
 			return err

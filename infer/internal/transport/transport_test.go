@@ -194,7 +194,7 @@ func TestMemoryStaysSmall(t *testing.T) {
 			if !errors.As(err, &broken) || !strings.Contains(err.Error(), "longer than") {
 				t.Errorf("got %v", err)
 			}
-			if mb := int64(after.HeapSys-before.HeapSys) >> 20; mb > 60 {
+			if mb := int64(after.HeapSys-before.HeapSys) >> 20; mb > 150 { // the server is in this process too
 				t.Errorf("the heap grew by %d MiB", mb)
 			}
 		})
@@ -332,6 +332,34 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		_, err := post(context.Background(), c, address)
 		if (err == nil) != again || (count.Load() == 2) != again || (notices == 1) != again {
 			t.Errorf("%d: %d requests, %d notices, %v", status, count.Load(), notices, err)
+		}
+	}
+}
+
+// What the answer's form tells is tried again when it is broken, and at no other
+// error; patience ends.
+func TestWhatTheBackendFinds(t *testing.T) {
+	for name, c := range map[string]struct {
+		err   error
+		again bool
+	}{
+		"broken":      {&infer.BrokenError{What: "no choices"}, true},
+		"wrapped":     {fmt.Errorf("reading: %w", &infer.BrokenError{What: "no choices"}), true},
+		"form":        {json.Unmarshal([]byte(`{"a":"b"}`), &struct{ A int }{}), true},
+		"too long":    {&infer.ContextError{Need: 9, Have: 8}, false},
+		"no model":    {&infer.MissingError{What: "no model", Err: &infer.StatusError{Code: 404}}, false},
+		"unsupported": {infer.ErrUnsupported, false},
+	} {
+		tries := 0
+		start := time.Now()
+		asked := client(t, "http://127.0.0.1:1", infer.RetryPolicy{Patience: 100 * time.Millisecond, First: 10 * time.Millisecond})
+		_, err := transport.Do(context.Background(), asked, func(context.Context) (int, error) { tries++; return 7, c.err })
+		if err == nil || (tries > 1) != c.again || c.again && time.Since(start) < 100*time.Millisecond {
+			t.Errorf("%s: %d tries in %s, %v", name, tries, time.Since(start), err)
+		}
+		var broken *infer.BrokenError
+		if errors.As(err, &broken) != c.again || !errors.Is(err, c.err) {
+			t.Errorf("%s: %T %v", name, err, err)
 		}
 	}
 }
