@@ -200,39 +200,17 @@ func AUROC(scores []float64, labels []bool) (float64, error) {
 	if len(scores) != len(labels) {
 		return 0, fmt.Errorf("%d scores have %d labels; each score needs one", len(scores), len(labels))
 	}
-	order := make([]int, len(scores))
-	for i, s := range scores {
-		if math.IsNaN(s) {
-			return 0, fmt.Errorf("score %d is not a number", i+1)
-		}
-		order[i] = i
+	r, err := NewRanked(scores, labels, make([]int, len(scores)))
+	if err != nil {
+		return 0, err
 	}
-	slices.SortFunc(order, func(i, j int) int {
-		switch {
-		case scores[i] < scores[j]:
-			return -1
-		case scores[i] > scores[j]:
-			return 1
+	a := r.AUROC([]int{1})
+	if math.IsNaN(a) {
+		positives := 0
+		for _, yes := range labels {
+			positives += count(yes)
 		}
-		return 0
-	})
-	var wins, positives, negatives float64
-	for start := 0; start < len(order); {
-		var pos, neg float64
-		end := start
-		for ; end < len(order) && scores[order[end]] == scores[order[start]]; end++ {
-			if labels[order[end]] {
-				pos++
-			} else {
-				neg++
-			}
-		}
-		wins += pos * (negatives + neg/2)
-		positives, negatives = positives+pos, negatives+neg
-		start = end
+		return 0, fmt.Errorf("%d positive and %d negative items; AUROC needs both", positives, len(labels)-positives)
 	}
-	if positives == 0 || negatives == 0 {
-		return 0, fmt.Errorf("%v positive and %v negative items; AUROC needs both", positives, negatives)
-	}
-	return wins / (positives * negatives), nil
+	return a, nil
 }

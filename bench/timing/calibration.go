@@ -101,25 +101,23 @@ func calibration(ds []Decision, boot stats.Bootstrap) (*Calibration, error) {
 	}
 	c.Bins = reliability(p, y, bins)
 	var err error
-	drawnP, drawnY := make([]float64, 0, len(p)), make([]float64, 0, len(p))
-	estimate := func(what string, f func(p, y []float64) float64) stats.Estimate {
-		e, e2 := boot.Statistic(func(idx []int) float64 {
-			drawnP, drawnY = drawnP[:0], drawnY[:0]
-			for _, i := range idx {
-				drawnP, drawnY = append(drawnP, p[i]), append(drawnY, y[i])
-			}
-			return f(drawnP, drawnY)
-		}, groups)
+	estimate := func(what string, f func(times []int) float64) stats.Estimate {
+		e, e2 := boot.Counted(f, groups)
 		if e2 != nil && err == nil {
 			err = fmt.Errorf("interval of the %s: %w", what, e2)
 		}
 		return e
 	}
-	c.ECE = estimate("calibration error", func(p, y []float64) float64 { return calibrationError(reliability(p, y, bins)) })
-	c.Brier = estimate("Brier score", brier)
-	c.Skill = estimate("Brier skill", func(p, y []float64) float64 {
-		base := baseRate(y)
-		return 1 - brier(p, y)/(base*(1-base)) // NaN where a resample has turns of one kind only
+	r := newResampled(p, y, stats.GroupNumbers(groups), bins)
+	c.ECE = estimate("calibration error", r.calibrationError)
+	c.Brier = boot.Within(estimate("Brier score", func(times []int) float64 {
+		n, squares, _ := r.sums(times)
+		return squares / n
+	}), 0, 1)
+	c.Skill = estimate("Brier skill", func(times []int) float64 {
+		n, squares, conflicts := r.sums(times)
+		base := conflicts / n
+		return 1 - squares/n/(base*(1-base)) // NaN where a resample has turns of one kind only
 	})
 	c.BrierBase = c.BaseRate * (1 - c.BaseRate)
 	c.ECEIfCalibrated = errorIfCalibrated(p, bins, boot.Seed)
@@ -189,17 +187,26 @@ func baseRate(y []float64) float64 { return floats.Sum(y) / float64(max(1, len(y
 func errorIfCalibrated(p []float64, bins int, seed uint64) float64 {
 	const draws = 200
 	r := rand.New(rand.NewPCG(seed, 0))
-	y := make([]float64, len(p))
+	edges := quantiles(p, bins)
+	in := make([]int, len(p)) // bins stay, as the probabilities do
+	meant, drawn := make([]float64, bins), make([]float64, bins)
+	for i, v := range p {
+		in[i], _ = slices.BinarySearch(edges, v)
+		meant[in[i]] += v
+	}
 	sum := 0.0
 	for range draws {
-		for i := range y {
-			if y[i] = 0; r.Float64() < p[i] {
-				y[i] = 1
+		clear(drawn)
+		for i, b := range in {
+			if r.Float64() < p[i] {
+				drawn[b]++
 			}
 		}
-		sum += calibrationError(reliability(p, y, bins))
+		for b := range drawn {
+			sum += max(meant[b]-drawn[b], drawn[b]-meant[b])
+		}
 	}
-	return sum / draws
+	return sum / draws / float64(len(p))
 }
 
 // calibrationSection shows the reliability diagram and its numbers.

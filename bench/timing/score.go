@@ -3,7 +3,6 @@ package timing
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/ccmed/ccmed/bench/dmis"
@@ -191,6 +190,9 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 		if reasons[i] != "" {
 			m.Unscored[reasons[i]]++
 			continue
+		}
+		for j := range d.Curve {
+			d.Curve[j].Top = nil // most of a sample, and nothing here needs it
 		}
 		ds = append(ds, d)
 		m.items[samples[i].Item] = true
@@ -414,18 +416,16 @@ func separation(ds []Decision, boot stats.Bootstrap) (*Separation, error) {
 		return nil, fmt.Errorf("interval of the AUROC within dialogues: %w", err)
 	}
 	out.Within = w
-	pooled := func(idx []int) float64 {
-		var t turns
-		for _, i := range idx {
-			t.scores, t.labels = append(t.scores, per[i].scores...), append(t.labels, per[i].labels...)
-		}
-		a, err := stats.AUROC(t.scores, t.labels)
-		if err != nil {
-			return math.NaN() // every dialogue has both classes
-		}
-		return a
+	dialogue := stats.GroupNumbers(groups)
+	of := make([]int, 0, len(all.labels)) // each turn's context
+	for i, t := range per {
+		of = append(of, slices.Repeat([]int{dialogue[i]}, len(t.labels))...)
 	}
-	if out.Model, err = boot.Statistic(pooled, groups); err != nil {
+	ranked, err := stats.NewRanked(all.scores, all.labels, of)
+	if err != nil {
+		return nil, fmt.Errorf("AUROC: %w", err)
+	}
+	if out.Model, err = boot.Counted(ranked.AUROC, groups); err != nil {
 		return nil, fmt.Errorf("interval of the AUROC: %w", err)
 	}
 	if out.Position, err = stats.AUROC(all.pos, all.labels); err != nil {
