@@ -29,7 +29,10 @@ func (f *fake) fail(w http.ResponseWriter, answer obj) bool {
 	ways := []func(){
 		func() { panic(http.ErrAbortHandler) },
 		func() { http.Error(w, "<html><h1>502 Bad Gateway</h1>", http.StatusBadGateway) },
-		func() { w.Header().Set("Retry-After", "1"); http.Error(w, `{"error":{"message":"busy"}}`, http.StatusTooManyRequests) },
+		func() {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, `{"error":{"message":"busy"}}`, http.StatusTooManyRequests)
+		},
 		func() { w.Header().Set("Content-Length", "50000"); _, _ = w.Write(b) },
 		func() { w.WriteHeader(http.StatusNoContent) },
 		func() { _, _ = w.Write(b[:len(b)/2]) },
