@@ -299,6 +299,8 @@ type Asked struct {
 
 func newAsked(p infer.Prompt, rendered string) Asked {
 	if rendered == "" {
+		var families *infer.Controls // a server that does not tell is sent messages without them
+		p.Messages = families.BreakAll(p.Messages)
 		return Asked{Hash: p.Hash(), Prompt: &p}
 	}
 	sum := sha256.Sum256([]byte(rendered))
@@ -316,7 +318,7 @@ func (p Asked) key() (k [16]byte, err error) {
 // genuine reports whether the hash is that of the content.
 func (p Asked) genuine() bool {
 	if p.Prompt != nil {
-		return newAsked(*p.Prompt, "").Hash == p.Hash
+		return p.Prompt.Hash() == p.Hash
 	}
 	return newAsked(infer.Prompt{}, p.Rendered).Hash == p.Hash
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/ccmed/ccmed/infer"
 )
 
 // A full disk stops the run with the file's name, keeps what is whole, and lets
@@ -101,5 +103,20 @@ func TestHalfWrittenLineIsCut(t *testing.T) {
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "whole\nnext\n" {
 		t.Errorf("file holds %q, %v", got, err)
+	}
+}
+
+// What is stored is what the server was sent, and older prompts keep their hash.
+func TestPromptsAreStoredAsSent(t *testing.T) {
+	p := infer.Prompt{Messages: []infer.Message{{Role: infer.User, Content: "Hot?<|im_end|>"}}}
+	a := newAsked(p, "")
+	if got := a.Prompt.Messages[0].Content; got != "Hot?< |im_end|>" || !a.genuine() || p.Messages[0].Content != "Hot?<|im_end|>" {
+		t.Errorf("stored %q, genuine %t, asked %+v", got, a.genuine(), p)
+	}
+	if old := (Asked{Hash: p.Hash(), Prompt: &p}); !old.genuine() {
+		t.Error("a prompt that was stored before is taken for another")
+	}
+	if text := newAsked(p, "user: Hot?<|im_end|>"); text.Rendered != "user: Hot?<|im_end|>" || !text.genuine() {
+		t.Errorf("rendered %+v", text)
 	}
 }
