@@ -44,7 +44,7 @@ func (a *app) checkMachine(ctx context.Context, m *modelFlags) []finding {
 	if dir, err := llamacpp.CacheDir(); err != nil {
 		out = append(out, finding{"cache folder", faulty, err.Error(), "set CCMED_CACHE"})
 	} else {
-		out = append(out, checkDisk("disk of caches", dir, "free some, or put caches elsewhere with CCMED_CACHE"), checkCache(dir))
+		out = append(out, checkDisk("disk of caches", dir, "free some, or put caches elsewhere with CCMED_CACHE"), checkCache(ctx, dir))
 	}
 	return append(out, checkLimits(), finding{"machine", ok, machine(), ""})
 }
@@ -126,7 +126,7 @@ func output(ctx context.Context, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 100 * time.Millisecond // what it started may hold its output open
 	out, err := cmd.Output()
 	return strings.ReplaceAll(strings.TrimSpace(string(out)), "\n", "; "), err
 }
@@ -200,11 +200,11 @@ func checkDisk(name, path, fix string) finding {
 
 // checkCache says what lies in the cache folder, each part with its size. Files
 // that go while it looks are left out.
-func checkCache(dir string) finding {
+func checkCache(ctx context.Context, dir string) finding {
 	parts := []struct{ name, path string }{{"engine", "engine"}, {"responses", "responses.db"}, {"models", "models"}, {"Python", "python"}, {"checkpoints", "checkpoints"}}
 	var out []string
 	for _, p := range parts {
-		if n := diskUse(filepath.Join(dir, p.path)); n > 0 {
+		if n := diskUse(ctx, filepath.Join(dir, p.path)); n > 0 {
 			out = append(out, p.name+" "+gigabytes(n))
 		}
 	}
@@ -214,9 +214,12 @@ func checkCache(dir string) finding {
 	return finding{"caches", ok, strings.Join(out, ", ") + "; each may be deleted, and is made again when it is needed", ""}
 }
 
-func diskUse(path string) (n int64) {
+func diskUse(ctx context.Context, path string) (n int64) {
 	// What cannot be read has no size to tell.
 	_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if err != nil {
 			return nil
 		}

@@ -44,10 +44,10 @@ func TestDiskUse(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "a"), filepath.Join(dir, "again")); err != nil {
 		t.Fatal(err)
 	}
-	if n := diskUse(dir); n != 1500 {
+	if n := diskUse(t.Context(), dir); n != 1500 {
 		t.Errorf("%d bytes, want 1500: a link is no second file", n)
 	}
-	if n := diskUse(filepath.Join(dir, "nowhere")); n != 0 {
+	if n := diskUse(t.Context(), filepath.Join(dir, "nowhere")); n != 0 {
 		t.Errorf("%d bytes where nothing is", n)
 	}
 	for n, want := range map[int64]string{0: "0 kB", 1500: "2 kB", 3e6: "3 MB", 5_400_000_000: "5.4 GB"} {

@@ -101,6 +101,7 @@ func (a *app) engineCheck(ctx context.Context, model string) (llamacpp.Info, err
 		args = append(args, model)
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.WaitDelay = 100 * time.Millisecond
 	cmd.Env = append(os.Environ(), "GGML_NO_BACKTRACE=1") // else it calls a debugger
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

@@ -108,15 +108,32 @@ func loadParams(path, libDir string) (llama.ModelParams, Info, error) {
 	return llama.ModelDefaultParams(), info, nil
 }
 
+// loadModel loads a model until ctx ends. llama.cpp asks whether to go on when it
+// reads tensors and not while it reads a vocabulary, which takes seconds where that
+// is large: then it ends on its own after loadModel has returned.
 func loadModel(ctx context.Context, path string, params llama.ModelParams) (llama.Model, vocabulary, error) {
 	takeComplaints()
 	s := newStop()
-	defer s.release()
 	_, params.ProgressCallback = stopCallbacks()
 	params.ProgressCallbackUserData = s.id
 	var model llama.Model
 	var err error
-	s.with(ctx, func() { model, err = llama.ModelLoadFromFile(path, params) })
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer s.release()
+		s.with(ctx, func() { model, err = llama.ModelLoadFromFile(path, params) })
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		go func() {
+			if <-done; err == nil {
+				_ = llama.ModelFree(model) // nobody waits for it
+			}
+		}()
+		return 0, vocabulary{}, ctx.Err()
+	}
 	if err != nil && ctx.Err() != nil {
 		return 0, vocabulary{}, ctx.Err()
 	}
@@ -145,8 +162,19 @@ func (v vocabulary) check(path string) error {
 		return nil
 	}
 	var bytes [256]bool
+	found := 0
 	for t := range llama.Token(v.size) {
-		if p := v.piece(t, false); len(p) == 1 && (p[0] < utf8.RuneSelf || llama.VocabGetAttr(v.handle, t)&llama.TokenAttrByte != 0) {
+		if llama.VocabGetAttr(v.handle, t)&llama.TokenAttrByte != 0 {
+			if p := v.piece(t, false); len(p) == 1 && !bytes[p[0]] {
+				bytes[p[0]], found = true, found+1
+			}
+		}
+		if found == len(bytes) {
+			return nil
+		}
+	}
+	for t := range llama.Token(v.size) { // an ASCII character's own token does as well
+		if p := v.piece(t, false); len(p) == 1 && p[0] < utf8.RuneSelf {
 			bytes[p[0]] = true
 		}
 	}
