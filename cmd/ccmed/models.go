@@ -53,7 +53,7 @@ func (m *modelFlags) register(cmd *cobra.Command) {
 	f.StringVar(&m.backend, "backend", "", "ollama, embedded (llama.cpp in this process) or openai (any compatible server); default ollama, embedded for a GGUF file")
 	f.StringArrayVar(&m.hosts, "host", nil, "server address; repeat it to spread the work over several (default $OLLAMA_HOST or 127.0.0.1:11434)")
 	f.IntVar(&m.numCtx, "num-ctx", 0, "context length in tokens; 0 fits it to the longest item once")
-	f.IntVar(&m.concurrency, "concurrency", 1, "requests at a time to each server; more than one spoils Ollama's prompt cache unless it has slots")
+	f.IntVar(&m.concurrency, "concurrency", 1, "requests at a time to each server; an Ollama server needs as many slots (OLLAMA_NUM_PARALLEL), or its prompt cache is spoilt")
 	f.IntVar(&m.gpuLayers, "gpu-layers", -1, "layers on the GPU with --backend embedded; -1 all, 0 none")
 	f.IntVar(&m.threads, "threads", 0, "CPU threads with --backend embedded; 0 means all cores")
 	f.StringVar(&m.cacheFile, "cache", "", `response cache: a file, "off", or "force" to use it without a model digest too (default: in the user's cache folder)`)
