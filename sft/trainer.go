@@ -279,7 +279,7 @@ func (w *watch) follow(ctx context.Context) error {
 			w.take(line)
 		case <-soft:
 			soft, w.stopped = nil, true
-			w.note("saving a checkpoint; interrupt again to end at once")
+			w.note(fmt.Sprintf("saving a checkpoint, for which the trainer has %s; interrupt again to end at once", w.s.Grace))
 			w.stop(syscall.SIGINT)
 		case <-hard:
 			hard, w.stopped, w.hard = nil, true, context.Cause(ctx)

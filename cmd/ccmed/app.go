@@ -14,6 +14,7 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
+	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/visible"
@@ -27,6 +28,7 @@ type app struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
 	now            func() time.Time
+	exit           func(code int) // ends the process; nil where a test is the process
 
 	soft       <-chan struct{} // closed by the first interrupt
 	interrupts *interrupts     // nil where none are listened to
@@ -60,7 +62,7 @@ func (a *app) main(args []string) int {
 	out := &standardOutput{Writer: a.stdout}
 	a.stdout = out
 	a.stderr = visible.Writer(a.stderr) // servers, models and foreign files have a say in it
-	a.interrupts = &interrupts{say: func() { a.note("stopping after the items in hand; interrupt again to stop at once") }}
+	a.interrupts = &interrupts{say: func() { a.note("stopping: what is in hand has a moment; what was answered is kept") }, leave: a.leave}
 	ctx, stop := a.interrupts.listen(context.Background())
 	defer stop()
 	a.soft, a.args = a.interrupts.soft, args
@@ -79,14 +81,27 @@ func (a *app) main(args []string) int {
 	return exitCode(err)
 }
 
-// hold announces work that listens to soft: until release is called, the first
-// interrupt leaves its context alone.
-func (a *app) hold() (release func()) {
+// hold announces work that listens to soft, until release is called.
+func (a *app) hold(w work) (release func()) {
 	if a.interrupts == nil {
 		return func() {}
 	}
-	a.interrupts.holders.Add(1)
-	return func() { a.interrupts.holders.Add(-1) }
+	return a.interrupts.begin(w)
+}
+
+// leave ends the process after an interrupt that a command does not heed, such as
+// one that computes.
+func (a *app) leave(again string) {
+	if a.exit == nil {
+		return
+	}
+	if again != "" {
+		fmt.Fprintf(a.stderr, "interrupted; go on with: %s\n", again)
+	} else {
+		fmt.Fprintln(a.stderr, "interrupted")
+	}
+	disk.RemovePending()
+	a.exit(exitInterrupted)
 }
 
 // explain prints an error in one sentence, and after a usage error how to go on.

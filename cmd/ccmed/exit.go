@@ -30,7 +30,9 @@ const exitCodesHelp = `Exit codes:
   3    errors beyond --max-failures (default 0), bad input lines of metrics, or,
        with --strict, unscored samples; what was done is kept
   4    a needed service, model or library is missing
-  130  interrupted; the command that resumes the run is printed
+  130  interrupted; the command that resumes the run is printed. Every command ends
+       within a second of Ctrl-C or SIGTERM, except for sft train, which saves a
+       checkpoint first (--grace) and ends at once at the second one
 
 Without --strict an unscored sample is a result, not an error: it is counted and
 printed with its reason.`

@@ -17,8 +17,8 @@ func within(t *testing.T, what string, c <-chan struct{}) {
 	}
 }
 
-// Work that holds the interrupts is asked to stop first and ended by the second
-// interrupt; anything else is ended by the first one.
+// Work in hand has a moment, work that saves is waited for until the second
+// interrupt, and anything else is ended by the first one; what does not end is left.
 func TestInterrupts(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a process cannot interrupt itself on Windows")
@@ -27,33 +27,60 @@ func TestInterrupts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	interrupt := func() {
+	listen := func(t *testing.T) (i *interrupts, ctx context.Context, left chan struct{}, said *int) {
+		said, left = new(int), make(chan struct{})
+		i = &interrupts{say: func() { *said++ }, leave: func(again string) {
+			if again != "outer" && again != "" {
+				t.Errorf("it goes on with %q", again)
+			}
+			close(left)
+		}}
+		ctx, stop := i.listen(context.Background())
+		t.Cleanup(stop)
+		return i, ctx, left, said
+	}
+	interrupt := func(t *testing.T) {
 		if err := self.Signal(os.Interrupt); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Run("held", func(t *testing.T) {
-		said := 0
-		a := &app{interrupts: &interrupts{say: func() { said++ }}}
-		ctx, stop := a.interrupts.listen(context.Background())
-		defer stop()
-		release := a.hold()
-		interrupt()
-		within(t, "the first interrupt was not passed on", a.interrupts.soft)
-		if ctx.Err() != nil || said != 1 {
-			t.Errorf("after the first interrupt the context is %v and %d notices were given", ctx.Err(), said)
+	t.Run("in hand", func(t *testing.T) {
+		i, ctx, left, said := listen(t)
+		defer i.begin(work{again: "outer"})()
+		defer i.begin(work{again: "inner"})()
+		interrupt(t)
+		within(t, "the first interrupt was not passed on", i.soft)
+		if ctx.Err() != nil || *said != 1 {
+			t.Errorf("after the first interrupt the context is %v and %d notices were given", ctx.Err(), *said)
 		}
-		interrupt()
-		within(t, "the second interrupt did not end the context", ctx.Done())
-		release()
+		within(t, "what is in hand was not dropped", ctx.Done())
+		within(t, "the process was not left", left)
 	})
-	t.Run("not held", func(t *testing.T) {
-		a := &app{interrupts: &interrupts{}}
-		ctx, stop := a.interrupts.listen(context.Background())
-		defer stop()
-		a.hold()()
-		interrupt()
+	t.Run("saves", func(t *testing.T) {
+		i, ctx, left, said := listen(t)
+		defer i.begin(work{again: "outer"})()
+		defer i.begin(work{saves: true})()
+		interrupt(t)
+		within(t, "the first interrupt was not passed on", i.soft)
+		time.Sleep(patience + 200*time.Millisecond)
+		select {
+		case <-left:
+			t.Error("work that saves was left")
+		default:
+		}
+		if ctx.Err() != nil || *said != 0 {
+			t.Errorf("work that saves was not waited for: %v, %d notices", ctx.Err(), *said)
+		}
+		interrupt(t)
+		within(t, "the second interrupt did not end the context", ctx.Done())
+		within(t, "the process was not left", left)
+	})
+	t.Run("nothing in hand", func(t *testing.T) {
+		i, ctx, left, _ := listen(t)
+		i.begin(work{again: "x"})()
+		interrupt(t)
 		within(t, "the first interrupt did not end the context", ctx.Done())
-		within(t, "the first interrupt was not passed on", a.interrupts.soft)
+		within(t, "the first interrupt was not passed on", i.soft)
+		within(t, "the process was not left", left)
 	})
 }

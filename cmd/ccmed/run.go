@@ -128,11 +128,11 @@ func execute[I any](ctx context.Context, a *app, f *fleet, r *runFlags, id run.I
 // executeIn runs a task into an open run folder.
 func executeIn[I any](ctx context.Context, a *app, f *fleet, r *runFlags, dir *run.Dir, t run.Task[I]) (run.Summary, error) {
 	a.note("run folder: %s", dir.Path())
-	defer a.hold()()
+	again := commandLine([]string{"runs", "resume", dir.Path()})
+	defer a.hold(work{again: again})()
 	sum, err := run.Execute(ctx, dir, t, run.Options{Workers: f.Workers, Identify: f.Refresh, MaxFailures: r.maxFailures, Progress: a.progress(), Shard: r.shard, Soft: a.soft})
 	var failures *run.FailuresError
 	var interrupted *run.InterruptedError
-	again := commandLine([]string{"runs", "resume", dir.Path()})
 	switch {
 	case errors.As(err, &failures):
 		a.note("what was done is kept; see %s, then go on with: %s", filepath.Join(dir.Path(), "errors.jsonl"), again)

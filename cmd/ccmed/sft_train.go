@@ -267,7 +267,7 @@ func (a *app) sftTrain(ctx context.Context, f *pflag.FlagSet, x *sftTrainFlags) 
 	}
 	defer run.Close()
 	a.note("run folder: %s", run.Dir())
-	release := a.hold()
+	release := a.hold(work{saves: true, again: commandLine([]string{"sft", "train", "--out", run.Dir(), "--resume"})})
 	result, err := run.Execute(ctx, sft.Supervision{Environment: *env, Processes: x.nproc, Stall: x.stall, Grace: x.grace, Soft: a.soft,
 		Progress: a.trainProgress(), Note: func(s string) { a.note("%s", s) }})
 	release()

@@ -281,6 +281,8 @@ func (a *app) runSuite(ctx context.Context, name string, vars map[string]string,
 		return err
 	}
 	defer unlock()
+	again := commandLine(a.args)
+	defer a.hold(work{again: again})()
 	if err := recordSuite(out, name, vars, steps); err != nil {
 		return err
 	}
@@ -316,7 +318,6 @@ func (a *app) runSuite(ctx context.Context, name string, vars map[string]string,
 	if err := a.print([]report.Section{suiteSection(name, out, steps, outcomes)}); err != nil {
 		return err
 	}
-	again := commandLine(a.args)
 	switch {
 	case interrupted:
 		fmt.Fprintf(a.stderr, "go on with: %s\n", again)
