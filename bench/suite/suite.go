@@ -113,6 +113,15 @@ var (
 	reference = regexp.MustCompile(`\$\{([^}]*)\}?`)
 )
 
+// What a suite may grow to: a file of a few lines must not fill the memory.
+const (
+	maxSteps  = 1000     // of the plan
+	maxValues = 10_000   // of a variable, and arguments of a command
+	maxText   = 64 << 10 // bytes of a value or argument
+	maxPlan   = 16 << 20 // bytes of all arguments
+	maxName   = 200      // bytes of a step's name, which is a file's
+)
+
 const out = "out" // the variable that is the suite's folder
 
 // Parse reads a suite; file names it in messages. Mistakes are an *Error.
@@ -248,6 +257,12 @@ func (s *Suite) Plan(dir string, set map[string]string) ([]Step, error) {
 			for _, d := range t.matrix {
 				e.name += "-" + slug(c[d.name])
 			}
+			switch {
+			case len(e.name) > maxName:
+				return nil, p.at(t.line, "the name of step %q is longer than %d bytes with the values of its matrix; shorten them", t.name, maxName)
+			case len(taken) == maxSteps:
+				return nil, p.at(t.line, "the suite has more than %d steps; split it", maxSteps)
+			}
 			if other, ok := taken[e.name]; ok {
 				return nil, p.at(t.line, "the steps %q and %q would share the name %q", other, t.name, e.name)
 			}
@@ -297,6 +312,9 @@ func (s *Suite) values(dir string, set map[string]string) (map[string][]string, 
 					return nil, err
 				}
 				vars[v.Name] = append(vars[v.Name], value...)
+				if len(vars[v.Name]) > maxValues {
+					return nil, s.at(v.line, "the variable %q has more than %d values; split the suite", v.Name, maxValues)
+				}
 			}
 		}
 	}
@@ -319,6 +337,7 @@ type planner struct {
 	dir      string
 	vars     map[string][]string
 	expanded map[string][]expansion
+	size     int // bytes of the arguments planned so far
 }
 
 // combinations returns the values of a step's matrix, the first variable changing
@@ -333,6 +352,9 @@ func (p *planner) combinations(t template) ([]map[string]string, error) {
 				return nil, err
 			}
 			values = append(values, v...)
+			if len(values)*len(combos) > maxSteps {
+				return nil, p.at(t.line, "the matrix of step %q makes more than %d steps; split the suite", t.name, maxSteps)
+			}
 		}
 		if len(values) == 0 {
 			return nil, p.at(t.line, "step %q: the matrix variable %q has no values", t.name, d.name)
@@ -404,6 +426,12 @@ func (p *planner) step(t template, e expansion) (Step, error) {
 			return step, err
 		}
 		step.Command = append(step.Command, args...)
+		for _, a := range args {
+			p.size += len(a)
+		}
+		if len(step.Command) > maxValues || p.size > maxPlan {
+			return step, p.at(t.line, "step %q: the arguments grow beyond %d in a step or %d MB in the suite; split the suite", t.name, maxValues, maxPlan>>20)
+		}
 	}
 	if len(step.Command) == 0 {
 		return step, p.at(t.line, "step %q has no command", t.name)
@@ -480,10 +508,16 @@ func (s *Suite) expand(line int, text string, vars map[string][]string, step fun
 		return resolve(m)
 	}
 	var failed error
+	grown := len(text)
 	value := reference.ReplaceAllStringFunc(text, func(ref string) string {
 		values, err := resolve(ref)
 		if err == nil && len(values) != 1 {
 			err = s.at(line, "%q: %s stands for %d values and there is room for one", text, ref, len(values))
+		}
+		if err == nil {
+			if grown += len(values[0]); grown > maxText {
+				err = s.at(line, "%.40q… grows beyond %d KB when its variables have their values", text, maxText>>10)
+			}
 		}
 		if err != nil {
 			failed = cmp.Or(failed, err) // the first

@@ -120,17 +120,23 @@ type fleet struct {
 	models  map[spec]infer.Model
 }
 
+// What one run can sensibly ask for; more is a slip that would fill the memory.
+const (
+	maxConcurrency = 1024       // requests at a time to each server
+	maxNumCtx      = 16_777_216 // tokens
+)
+
 // newFleet resolves the roles. An empty role spec means the mediator's model.
 func (a *app) newFleet(m *modelFlags, roles map[string]string) (*fleet, error) {
 	f := &fleet{app: a, flags: m, roles: map[string]spec{}, numCtx: map[string]int{}, vocabs: map[string]*llamacpp.Vocab{}, models: map[spec]infer.Model{}}
-	if m.concurrency < 1 {
-		return nil, usagef("--concurrency %d; it must be at least 1", m.concurrency)
+	if m.concurrency < 1 || m.concurrency > maxConcurrency {
+		return nil, usagef("--concurrency %d; it must be at least 1 and at most %d", m.concurrency, maxConcurrency)
 	}
 	if m.threads < 0 {
 		return nil, usagef("--threads %d; it must not be negative", m.threads)
 	}
-	if m.numCtx < 0 {
-		return nil, usagef("--num-ctx %d; it must not be negative", m.numCtx)
+	if m.numCtx < 0 || m.numCtx > maxNumCtx {
+		return nil, usagef("--num-ctx %d; it must not be negative, and at most %d", m.numCtx, maxNumCtx)
 	}
 	if m.patience < 0 {
 		return nil, usagef("--patience %s; it must not be negative", m.patience)
