@@ -5,6 +5,7 @@ package torture
 import (
 	"bytes"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -396,5 +397,51 @@ func TestSecurity(t *testing.T) {
 	pending(t)
 	for name, try := range security {
 		t.Run(name, func(t *testing.T) { try(place{t, t.TempDir(), newServer(t)}) })
+	}
+}
+
+var (
+	testName = regexp.MustCompile("`(Test[A-Za-z]+)(?:/([a-z_]+))?`")
+	testFunc = regexp.MustCompile(`(?m)^func (Test[A-Za-z]+)\(`)
+)
+
+// TestSecurityPage: every line of the page names a test, every test that it names is
+// there, and everything that is tried here has its line.
+func TestSecurityPage(t *testing.T) {
+	there := map[string]bool{}
+	err := filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			b, err := os.ReadFile(path)
+			for _, m := range testFunc.FindAllSubmatch(b, -1) {
+				there[string(m[1])] = true
+			}
+			return err
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]bool{}
+	for line := range strings.Lines(string(page)) {
+		found := testName.FindAllStringSubmatch(line, -1)
+		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| what ") && len(found) == 0 {
+			t.Errorf("no test stands beside: %s", line)
+		}
+		for _, m := range found {
+			named[m[2]] = true
+			if !there[m[1]] || m[2] != "" && security[m[2]] == nil {
+				t.Errorf("there is no test %s", m[0])
+			}
+		}
+	}
+	for name := range security {
+		if !named[name] {
+			t.Errorf("TestSecurity/%s has no line", name)
+		}
 	}
 }
