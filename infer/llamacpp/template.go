@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/ardanlabs/jinja"
@@ -141,12 +142,20 @@ func (e *Engine) Template() (whose, foreign string) {
 	return whose, ""
 }
 
+// A template comes with a model's file, from whoever made it: what it may take.
+const (
+	maxRange      = 10_000 // elements of one range()
+	maxRenderTime = 10 * time.Second
+)
+
+// execute renders messages, or gives up on a template that does not end.
 func (t *chatTemplate) execute(messages []infer.Message) (string, error) {
 	list := make([]any, len(messages))
 	for i, m := range messages {
 		list[i] = map[string]any{"role": m.Role, "content": m.Content}
 	}
-	return t.jinja.Render(map[string]any{
+	values := map[string]jinja.Value{"range": jinja.NewCallable("range", boundedRange)}
+	for name, v := range map[string]any{
 		"messages":              list,
 		"add_generation_prompt": true,
 		"enable_thinking":       false,
@@ -155,5 +164,48 @@ func (t *chatTemplate) execute(messages []infer.Message) (string, error) {
 		// The Llama 3 templates write today's date unless they are given one; a
 		// prompt must not depend on the day. This is the date in their own text.
 		"date_string": "26 Jul 2024",
-	})
+	} {
+		values[name] = jinja.FromGoValue(v)
+	}
+	type rendered struct {
+		text string
+		err  error
+	}
+	done := make(chan rendered, 1)
+	go func() {
+		text, err := t.jinja.RenderValues(values)
+		done <- rendered{text, err}
+	}()
+	select {
+	case r := <-done:
+		return r.text, r.err
+	case <-time.After(maxRenderTime): // the renderer cannot be stopped; the program ends with this error
+		return "", fmt.Errorf("it is not rendered within %s", maxRenderTime)
+	}
+}
+
+// boundedRange is Jinja's range, of at most maxRange elements.
+func boundedRange(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	bounds := [3]int64{0, 0, 1} // start, stop, step
+	for i, a := range args {
+		if i > 2 || !a.IsInt() {
+			return jinja.Undefined(), errors.New("range takes up to three whole numbers")
+		}
+		bounds[i] = a.AsInt()
+	}
+	if len(args) == 1 {
+		bounds[0], bounds[1] = 0, bounds[0]
+	}
+	start, stop, step := bounds[0], bounds[1], bounds[2]
+	if len(args) == 0 || step == 0 {
+		return jinja.Undefined(), errors.New("range takes one to three whole numbers, and no step of 0")
+	}
+	var items []jinja.Value
+	for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
+		if len(items) == maxRange {
+			return jinja.Undefined(), fmt.Errorf("range of more than %d elements", maxRange)
+		}
+		items = append(items, jinja.NewInt(i))
+	}
+	return jinja.NewList(items), nil
 }

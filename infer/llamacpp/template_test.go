@@ -163,3 +163,27 @@ func TestModelWithoutTemplate(t *testing.T) {
 		t.Errorf("gemma's template in another model: %q, %q", whose, foreign)
 	}
 }
+
+// A model's file can come from anyone: its template ends.
+func TestTemplateEnds(t *testing.T) {
+	for source, want := range map[string]string{
+		"{% for i in range(3) %}{{ i }}{% endfor %}":        "012",
+		"{% for i in range(7, 1, -2) %}{{ i }}{% endfor %}": "753",
+		"{% for i in range(999999999) %}x{% endfor %}":      "range of more than 10000 elements",
+		"{% for i in range(0, 9, 0) %}x{% endfor %}":        "no step of 0",
+		"{% for i in range('x') %}x{% endfor %}":            "whole numbers",
+		"{% for i in range(1, 2, 3, 4) %}x{% endfor %}":     "whole numbers",
+	} {
+		c, err := newChatTemplate(source, "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.render([]infer.Message{{Role: infer.User, Content: "u"}})
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", source, got, want)
+		}
+	}
+}
