@@ -51,7 +51,7 @@ var faults = []fault{
 	{name: "200, null", raw: func([]byte) []byte { return []byte("null") }},
 	{name: "200, an error", send: status(200, obj{"error": "upstream rate limit"})},
 	{name: "200, an error object", send: status(200, obj{"error": obj{"message": "upstream rate limit", "code": 429}})},
-	{name: "an answer and an error", edit: func(a *answer) { lie(a); a.body["error"] = "out of memory" }},
+	{name: "an answer and an error", edit: func(a *answer) { late(a); a.body["error"] = "out of memory" }},
 
 	// The connection.
 	{name: "cut before the first byte", send: func(w http.ResponseWriter, _ *http.Request, _ []byte) { wire(w, false, nil) }},
@@ -141,7 +141,7 @@ var faults = []fault{
 		setModel(a, "other")
 	}},
 	{name: "not done", kinds: "choose stream chat render", edit: func(a *answer) {
-		lie(a)
+		late(a)
 		if _, ok := a.body["done"]; ok {
 			a.body["done"] = false
 		} else {
@@ -149,7 +149,7 @@ var faults = []fault{
 		}
 	}},
 	{name: "done is missing", kinds: "choose stream chat", edit: func(a *answer) {
-		lie(a)
+		late(a)
 		delete(a.body, "done")
 		delete(a.body, "choices")
 	}},
@@ -167,7 +167,7 @@ var faults = []fault{
 	{name: "prompt cut in silence", kinds: choices + " chat", edit: func(a *answer) { cutPrompt(a, counted(a.prompt)/3) }},
 	{name: "no prompt_eval_count", kinds: choices + " chat", edit: func(a *answer) {
 		if _, ok := a.body["prompt_eval_count"]; ok { // /v1 promises no usage
-			lie(a)
+			late(a)
 			delete(a.body, "prompt_eval_count")
 		}
 	}},
@@ -227,9 +227,19 @@ func lie(a *answer) {
 	}
 }
 
+// late lies in an answer whose fault shows at its end. Who follows a stream to the
+// token that it wants need not wait for that end: there the answer does not come.
+func late(a *answer) {
+	if a.kind == "stream" {
+		a.lines = a.lines[:len(a.lines)/2]
+		return
+	}
+	lie(a)
+}
+
 // cutPrompt answers half of the prompt, as a server does that cuts what is too long.
 func cutPrompt(a *answer, n int) {
-	lie(a)
+	late(a)
 	if u, ok := a.body["usage"].(obj); ok {
 		u["prompt_tokens"] = n
 	} else {
