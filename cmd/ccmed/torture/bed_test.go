@@ -87,10 +87,11 @@ func plantStates(t *testing.T, bed string) {
 			t.Fatalf("ccmed %s: %s", r.commandLine, r.brief())
 		}
 	}
-	if !full {
-		run("probe", "extract", "--model", gguf, "--data", "sample", "--limit", "2", "--turns", "--out", "store", "--cache", "off")
+	extract := []string{"probe", "extract", "--model", gguf, "--data", "sample", "--turns", "--out", "store", "--cache", "off"}
+	if !full { // too few for probes
+		run(append(extract, "--limit", "2")...)
 		return
 	}
-	run("probe", "extract", "--model", gguf, "--data", records(t, bed, 2), "--max-tokens", "2", "--cells", "D:own-D", "--out", "store", "--cache", "off")
+	run(extract...)
 	run("probe", "train", "store", "--layers", "block.1", "--folds", "2", "--seeds", "1", "--controls", "0", "--resamples", "100")
 }

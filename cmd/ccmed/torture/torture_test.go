@@ -248,7 +248,7 @@ func timeless(v any) any {
 		out := map[string]any{}
 		for k, e := range x {
 			switch k {
-			case "seconds", "start", "end", "evaluated", "cached", "unique", "replayed", "estimated", "samples_sha256", "tokens_per_second":
+			case "seconds", "start", "end", "evaluated", "cached", "unique", "replayed", "estimated", "samples_sha256", "content_sha256", "tokens_per_second":
 			default:
 				out[k] = timeless(e)
 			}
