@@ -134,6 +134,9 @@ func besideTables(r *TrainResult, holdout HeldOut, baselines map[string][]Baseli
 		t := report.Table{Title: x.title, Columns: []report.Column{{Name: "who"}, {Name: "TurnAcc", Align: report.Right}, {Name: "95 % interval"},
 			{Name: "tuned − it, points"}, {Name: "p", Align: report.Right}, {Name: "fitted on"}}}
 		tuned := func(name string, share float64) {
+			if x.found.N == 0 {
+				return // there is no dialogue that a share could be of
+			}
 			k := hits(share, x.found.N)
 			lo, hi := stats.Wilson(k, x.found.N)
 			t.Rows = append(t.Rows, []report.Cell{report.Text(name), report.Text(report.Pct(k, x.found.N)),

@@ -84,7 +84,7 @@ func lossTable(points []Point) report.Table {
 func validationTable(points []Point) report.Table {
 	t := report.Table{Title: "Validation", Columns: []report.Column{{Name: "step", Align: report.Right}, {Name: "TurnAcc at 0.5"}, {Name: "95 % interval"}, {Name: "LM", Align: report.Right}, {Name: "BCE", Align: report.Right}}}
 	for _, p := range points {
-		if v := p.Valid; v != nil {
+		if v := p.Valid; v != nil && v.N > 0 {
 			k := hits(v.TurnAcc, v.N)
 			lo, hi := stats.Wilson(k, v.N)
 			t.Rows = append(t.Rows, []report.Cell{report.Int(p.Step), report.Text(report.Pct(k, v.N)), report.Text(fmt.Sprintf("[%.1f, %.1f] %%", 100*lo, 100*hi)), report.Num(v.LM, 4), report.Num(v.BCE, 4)})

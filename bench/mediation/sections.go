@@ -258,7 +258,11 @@ func cardSection(c LabellerCard) report.Section {
 	}
 	row("scripted conflict turns recognised", recall)
 	row("same stage when asked again", again)
-	row("most frequent stage (at most 80 %)", fmt.Sprintf("%s, %.0f %% of %d", c.Majority, 100*c.MajorityShare, c.Answers))
+	most := "not computed: no answer"
+	if c.Answers > 0 {
+		most = fmt.Sprintf("%s, %.0f %% of %d", c.Majority, 100*c.MajorityShare, c.Answers)
+	}
+	row("most frequent stage (at most 80 %)", most)
 	conf := report.Table{Title: "Recorded (rows) against given stages", Columns: []report.Column{{Name: "recorded"}}}
 	for g := dmis.Denial; g <= dmis.Integration; g++ {
 		conf.Columns = append(conf.Columns, report.Column{Name: g.String(), Align: report.Right})

@@ -146,6 +146,7 @@ func (m Metrics) kind() string {
 func (m Metrics) Measured() published.Measured {
 	acc := published.Measured{Value: float64(m.Correct) / float64(m.Scored), Unscored: m.Bounds}
 	if m.TurnAcc != nil {
+		acc.Value = m.TurnAcc.Value
 		acc.Lo, acc.Hi = m.TurnAcc.Bounds()
 	}
 	return acc

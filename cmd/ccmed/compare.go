@@ -240,9 +240,10 @@ func compareRuns(ctx context.Context, runs []comparedRun, f compareFlags) (*comp
 		if len(p.Measures) == 0 {
 			p.Notes = append(p.Notes, "no measure can be compared")
 		} else if d := p.Measures[0]; d.Binary && d.Paired {
-			lost, won := flips(d)
-			m := stats.McNemar(lost, won)
-			p.McNemar = &m
+			if lost, won := flips(d); lost+won > 0 { // without a flip there is nothing to test
+				m := stats.McNemar(lost, won)
+				p.McNemar = &m
+			}
 		}
 		c.Pairs = append(c.Pairs, p)
 	}

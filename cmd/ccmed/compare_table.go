@@ -83,11 +83,14 @@ func (p comparedPair) table(paired bool) report.Table {
 			t.Notes = append(t.Notes, measureName(d)+": "+note)
 		}
 	}
-	if len(p.Measures) > 0 && p.McNemar != nil {
+	if len(p.Measures) > 0 && p.Measures[0].Binary && p.Measures[0].Paired {
 		d := p.Measures[0]
 		lost, won := flips(d)
-		t.Notes = append(t.Notes, fmt.Sprintf("%s: only A right %d, only B right %d, alike %d; exact McNemar p %s, dialogues taken as independent", measureName(d), lost, won,
-			d.Difference.N-lost-won, report.PValue(*p.McNemar)))
+		test := "no McNemar p, for none tells the two apart"
+		if p.McNemar != nil {
+			test = "exact McNemar p " + report.PValue(*p.McNemar) + ", dialogues taken as independent"
+		}
+		t.Notes = append(t.Notes, fmt.Sprintf("%s: only A right %d, only B right %d, alike %d; %s", measureName(d), lost, won, d.Difference.N-lost-won, test))
 	}
 	if few < fewContexts {
 		t.Notes = append(t.Notes, fmt.Sprintf("%d scenario contexts: no p can be below %.3f", few, math.Pow(2, float64(1-few))))

@@ -231,8 +231,11 @@ func TestComparisonSaysWhatItCannot(t *testing.T) {
 		t.Fatal(err)
 	}
 	notes := strings.Join(comparedPair{Measures: []*stats.Comparison{&d}}.table(true).Notes, "; ")
-	// 1 − 0.05^(1/8)
-	if !strings.Contains(notes, "4 scenario contexts: no p can be below 0.125") || !strings.Contains(notes, "alike in all 8 dialogues") || !strings.Contains(notes, "up to 31.2 % may differ") {
+	// 1 − 0.025^(1/4)
+	if e := d.Difference; e.Lo < -0.6024 || e.Lo > -0.6023 || e.Hi != -e.Lo {
+		t.Errorf("the interval of 4 contexts that agree is %+v", e)
+	}
+	if !strings.Contains(notes, "4 scenario contexts: no p can be below 0.125") || !strings.Contains(notes, "alike in all 8 dialogues") || !strings.Contains(notes, "exact (Clopper and Pearson) over the 4 contexts") {
 		t.Error(notes)
 	}
 }

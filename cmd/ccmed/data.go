@@ -202,14 +202,19 @@ func statsSection(name string, s dialogue.Summary) report.Section {
 	for _, f := range s.AgentFields() {
 		row("agents without "+f.Name, report.Text(fmt.Sprintf("%d of %d", f.Missing, s.Agents)))
 	}
-	if s.StoredPositive.N > 0 {
-		row("mean stored AUC, positive", report.Num(s.StoredPositive.Mean, 4))
-		row("mean stored AUC, negative", report.Num(s.StoredNegative.Mean, 4))
-		row("difference", report.Num(s.StoredPositive.Mean-s.StoredNegative.Mean, 4))
-		row("pairs with both", report.Int(s.StoredPairs))
-	} else {
-		row("mean stored AUC", report.Text("none stored"))
+	p, n := s.StoredPositive, s.StoredNegative
+	for _, x := range []struct {
+		name string
+		n    int
+		v    float64
+	}{{"mean stored AUC, positive", p.N, p.Mean}, {"mean stored AUC, negative", n.N, n.Mean}, {"difference", min(p.N, n.N), p.Mean - n.Mean}} {
+		if x.n > 0 {
+			row(x.name, report.Num(x.v, 4))
+		} else {
+			row(x.name, report.Text("none stored"))
+		}
 	}
+	row("pairs with both", report.Int(s.StoredPairs))
 	return report.Section{Title: "Data: " + name, Tables: []report.Table{facts,
 		counts("Conflict stage", "stage", s.StageNames(), s.Stages), turns("Conflict turn", "turn", s.ConflictTurns), turns("Last turn", "turn", s.LastTurns)}}
 }

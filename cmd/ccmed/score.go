@@ -364,14 +364,14 @@ func statsOf(v []float64) referenceStats {
 	sorted := slices.Sorted(slices.Values(v))
 	median := (sorted[(len(v)-1)/2] + sorted[len(v)/2]) / 2
 	s.Mean, s.Median = &mean, &median
-	sd := 0.0
-	if len(v) > 1 {
+	if len(v) > 1 { // of one value there is none
+		sd := 0.0
 		for _, x := range v {
 			sd += (x - mean) * (x - mean) / float64(len(v)-1)
 		}
 		sd = math.Sqrt(sd)
+		s.Std = &sd
 	}
-	s.Std = &sd
 	return s
 }
 

@@ -188,7 +188,7 @@ func checkExports(t *testing.T, path, text string) {
 		}
 		return err
 	})
-	if outside, _ := os.ReadDir(out); err != nil || files != 2 || len(outside) != 6 {
+	if outside, _ := os.ReadDir(out); err != nil || files != 3 || len(outside) != 6 { // results, samples and cautions
 		t.Errorf("lm-eval wrote %d files, and the folder has %d (%v)", files, len(outside), err)
 	}
 }
