@@ -16,6 +16,7 @@ import (
 	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/mediation"
 	"github.com/ccmed/ccmed/bench/timing"
+	"github.com/ccmed/ccmed/bench/visible"
 	"github.com/ccmed/ccmed/infer"
 )
 
@@ -81,7 +82,7 @@ func (x *Run) WriteHarness(dir string, replace bool) (string, error) {
 	}
 	files["results_"+date+".json"] = results
 	if len(x.cautions) > 0 {
-		files["cautions_"+date+".txt"] = []byte(strings.Join(x.cautions, "\n") + "\n")
+		files["cautions_"+date+".txt"] = []byte(visible.Text(strings.Join(x.cautions, "\n")) + "\n")
 	}
 	for name := range files {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil && !replace {

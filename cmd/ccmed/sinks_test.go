@@ -185,6 +185,9 @@ func checkExports(t *testing.T, path, text string) {
 			if rel, err := filepath.Rel(harness, p); err != nil || strings.Count(rel, "/") != 1 || obeys.MatchString(rel) || strings.HasPrefix(rel, ".") {
 				t.Errorf("lm-eval has the file %q", rel)
 			}
+			if b, err := os.ReadFile(p); err != nil || filepath.Ext(p) == ".txt" && obeys.Match(b) {
+				t.Errorf("%s holds %q (%v)", filepath.Base(p), b, err)
+			}
 		}
 		return err
 	})
