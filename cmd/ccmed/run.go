@@ -83,16 +83,22 @@ func (a *app) identity(ctx context.Context, f *fleet, task string, ds []dialogue
 	return id, nil
 }
 
+// redacted is a command line as it is kept, without secrets.
+func redacted(args []string) []string {
+	var out []string
+	for _, arg := range args {
+		out = append(out, infer.Redact(arg))
+	}
+	return out
+}
+
 // openRun makes the run's folder, or opens it again to go on.
 func (a *app) openRun(id run.Identity, r *runFlags) (*run.Dir, error) {
 	path := r.out
 	if path == "" {
 		path = filepath.Join("runs", run.NewName(id.Task, modelNames(id), a.now()))
 	}
-	var command []string
-	for _, arg := range a.args {
-		command = append(command, infer.Redact(arg)) // nobody's password stays in a folder
-	}
+	command := redacted(a.args) // nobody's password stays in a folder
 	var d *run.Dir
 	var err error
 	if r.resume {

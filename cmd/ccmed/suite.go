@@ -383,9 +383,13 @@ func recordSuite(out, name string, vars map[string]string, steps []suiteStep) er
 	}
 	var rs []record
 	for _, s := range steps {
-		rs = append(rs, record{s.Name, s.Needs, s.args()})
+		rs = append(rs, record{s.Name, s.Needs, redacted(s.args())})
 	}
-	return writeSuiteJSON(filepath.Join(out, suiteFile), map[string]any{"suite": name, "version": version(), "set": maps.Clone(vars), "steps": rs})
+	set := maps.Clone(vars)
+	for name, v := range set {
+		set[name] = infer.Redact(v)
+	}
+	return writeSuiteJSON(filepath.Join(out, suiteFile), map[string]any{"suite": name, "version": version(), "set": set, "steps": rs})
 }
 
 func writeSuiteJSON(path string, v any) error {
@@ -418,7 +422,7 @@ func (a *app) runStep(ctx context.Context, s suiteStep) (outcome, error) {
 		return outcome{}, err
 	}
 	m := d.Manifest()
-	if len(m.Sessions) > 0 && !startsWith(m.Sessions[0].Command, s.args()) {
+	if len(m.Sessions) > 0 && !startsWith(m.Sessions[0].Command, redacted(s.args())) {
 		return outcome{}, fmt.Errorf("%s was made by another command (%s); run the suite as it was, or choose another folder with --out", s.Folder, commandLine(m.Sessions[0].Command))
 	}
 	if m.Status != run.StatusDone {
@@ -442,7 +446,7 @@ func (a *app) runPlainStep(ctx context.Context, s suiteStep) (outcome, error) {
 		if err := json.Unmarshal(b, &done); err != nil {
 			return outcome{}, fmt.Errorf("%s is damaged: %w; remove it to do the step again", mark, err)
 		}
-		if !slices.Equal(done.Command, s.Command) {
+		if !slices.Equal(done.Command, redacted(s.Command)) {
 			return outcome{}, fmt.Errorf("%s was made by another command (%s); run the suite as it was, or choose another folder with --out", mark, commandLine(done.Command))
 		}
 		return outcome{status: "done before", detail: text}, nil
@@ -452,7 +456,7 @@ func (a *app) runPlainStep(ctx context.Context, s suiteStep) (outcome, error) {
 	if err := a.call(ctx, s, s.Command); err != nil {
 		return outcome{}, err
 	}
-	return outcome{status: "done", detail: text}, writeSuiteJSON(mark, doneMark{s.Command, a.now().UTC().Truncate(time.Second)})
+	return outcome{status: "done", detail: text}, writeSuiteJSON(mark, doneMark{redacted(s.Command), a.now().UTC().Truncate(time.Second)})
 }
 
 // call runs a command line in this process, as the user would have given it. What
