@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 
+	api "github.com/sashabaranov/go-openai"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ccmed/ccmed/infer"
@@ -16,32 +17,31 @@ import (
 	"github.com/ccmed/ccmed/infer/internal/transport"
 )
 
-// request builds the body of a chat request. Every member is stated, zeros
-// included, because servers have defaults of their own.
-func (b *Backend) request(p infer.Prompt, o infer.Params) (map[string]any, error) {
+// request builds a chat request and the members that it must state.
+func (b *Backend) request(p infer.Prompt, o infer.Params) (req api.ChatCompletionRequest, f fields, err error) {
 	if p.Raw != "" {
-		return nil, fmt.Errorf("openai: a raw prompt: %w; the server applies its template to everything", infer.ErrUnsupported)
+		return req, nil, fmt.Errorf("openai: a raw prompt: %w; the server applies its template to everything", infer.ErrUnsupported)
 	}
 	if len(p.Messages) == 0 {
-		return nil, errors.New("openai: a prompt without messages")
+		return req, nil, errors.New("openai: a prompt without messages")
+	}
+	req = api.ChatCompletionRequest{Model: b.model, Stop: o.Stop}
+	for _, m := range (*infer.Controls)(nil).BreakAll(p.Messages) {
+		req.Messages = append(req.Messages, api.ChatCompletionMessage{Role: m.Role, Content: m.Content})
 	}
 	topP := o.TopP
 	if topP == 0 {
 		topP = 1
 	}
 	// max_tokens is deprecated at OpenAI, and what all local servers understand.
-	messages := (*infer.Controls)(nil).BreakAll(p.Messages)
-	body := map[string]any{"model": b.model, "messages": messages, "max_tokens": max(1, o.MaxTokens), "temperature": o.Temperature,
-		"top_p": topP, "seed": o.Seed, "presence_penalty": 0, "frequency_penalty": 0}
-	if len(o.Stop) > 0 {
-		body["stop"] = o.Stop
-	}
-	maps.Copy(body, b.opts.Extra)
+	f = fields{"max_tokens": max(1, o.MaxTokens), "temperature": o.Temperature, "top_p": topP, "seed": o.Seed,
+		"presence_penalty": 0, "frequency_penalty": 0}
+	maps.Copy(f, b.opts.Extra)
 	if p.LeadIn != "" && b.opts.ContinueFinal {
-		body["messages"] = append(messages, infer.Message{Role: infer.Assistant, Content: p.LeadIn})
-		body["continue_final_message"], body["add_generation_prompt"] = true, false
+		req.Messages = append(req.Messages, api.ChatCompletionMessage{Role: infer.Assistant, Content: p.LeadIn})
+		f["continue_final_message"], f["add_generation_prompt"] = true, false
 	}
-	return body, nil
+	return req, f, nil
 }
 
 // answer is the first choice of a completion.
@@ -63,7 +63,7 @@ const (
 // complete makes a chat request. With choose it asks for log-probabilities, and
 // choose says which token's are needed, below 0 for none.
 func (b *Backend) complete(ctx context.Context, p infer.Prompt, o infer.Params, choose func([]token) int) (answer, error) {
-	body, err := b.request(p, o)
+	req, f, err := b.request(p, o)
 	if err != nil {
 		return answer{}, err
 	}
@@ -71,16 +71,20 @@ func (b *Backend) complete(ctx context.Context, p infer.Prompt, o infer.Params, 
 	if choose != nil {
 		perToken = logprobsBytes
 	}
-	limited := transport.WithLimit(ctx, restBytes+max(1, o.MaxTokens)*perToken)
+	asking := transport.WithLimit(withFields(ctx, f), restBytes+max(1, o.MaxTokens)*perToken)
+	ask := func(ctx context.Context) error {
+		_, err := b.client.CreateChatCompletion(ctx, req)
+		return err
+	}
 	for {
 		asked := 0
 		if choose != nil {
 			asked = int(b.top.Load())
-			body["logprobs"], body["top_logprobs"] = true, asked
+			req.LogProbs, req.TopLogProbs = true, asked
 		}
 		var out answer
 		var few fewer
-		_, err := send(limited, b, http.MethodPost, "/chat/completions", body, func(r *completion) (err error) {
+		_, err := send(asking, b, ask, func(r *completion) (err error) {
 			if out, err = b.read(p, o, r); err == nil && choose != nil {
 				err = b.checkLogprobs(out, choose(out.tokens), &few)
 			}

@@ -7,10 +7,6 @@
 // The API tells less than a local server's own: no digest of the weights, no
 // rendered prompt, no context length, and it cannot send a raw prompt that is
 // sure to stay raw. Notes says what a run through it must do without.
-//
-// Requests and answers are written and read here rather than by a client
-// library: those leave zeros out of requests, so that the server takes its own
-// temperature, and read a log-probability of null as 0, which is certainty.
 package openai
 
 import (
@@ -23,6 +19,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	api "github.com/sashabaranov/go-openai"
 
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/internal/transport"
@@ -54,12 +52,12 @@ const fewerAlternatives = 5
 
 // Backend is one model of one server. It is safe for concurrent use.
 type Backend struct {
-	client *transport.Client
-	base   string
-	key    string
-	model  string
-	opts   Options
-	places chan struct{} // one for each request in flight
+	client   *api.Client
+	requests *transport.Client // carries the client's
+	base     string
+	model    string
+	opts     Options
+	places   chan struct{} // one for each request in flight
 
 	top   atomic.Int64 // alternatives asked for
 	least atomic.Int64 // alternatives that the server is known to return
@@ -88,9 +86,14 @@ func New(baseURL, model, apiKey string, o Options) (*Backend, error) {
 	if o.Retry.Notify == nil {
 		o.Retry.Notify = func(string) {}
 	}
-	b := &Backend{base: u.String(), key: apiKey, model: model, opts: o, places: make(chan struct{}, max(1, o.Parallel)),
-		client: transport.New(transport.Config{Base: o.HTTP, Server: u, Name: "server",
-			Fix: "start it, or name another with --host", Policy: o.Retry})}
+	requests := transport.New(transport.Config{Base: o.HTTP, Server: u, Name: "server",
+		Fix: "start it, or name another with --host", Policy: o.Retry})
+	hc := *requests.HTTP
+	hc.Transport = explicit{keeping{hc.Transport}}
+	c := api.DefaultConfig(apiKey)
+	c.BaseURL, c.HTTPClient = u.String(), &hc
+	b := &Backend{client: api.NewClientWithConfig(c), requests: requests, base: u.String(), model: model, opts: o,
+		places: make(chan struct{}, max(1, o.Parallel))}
 	b.top.Store(int64(o.TopLogprobs))
 	b.least.Store(int64(o.TopLogprobs))
 	return b, nil
@@ -153,7 +156,11 @@ func sameName(a, b string) bool {
 
 // list returns the server's models, nil where it does not list them.
 func (b *Backend) list(ctx context.Context) ([]served, error) {
-	l, err := send(ctx, b, http.MethodGet, "/models", nil, func(l *struct{ Data []served }) error {
+	ask := func(ctx context.Context) error {
+		_, err := b.client.ListModels(ctx)
+		return err
+	}
+	l, err := send(ctx, b, ask, func(l *struct{ Data []served }) error {
 		if l.Data == nil {
 			return &infer.BrokenError{What: "the server's list of models has no data"}
 		}
@@ -226,16 +233,27 @@ func (b *Backend) Embed(ctx context.Context, texts []string) ([][]float32, error
 		Model string
 		Data  []struct {
 			Index     int
-			Embedding []float32
+			Embedding []*float32
 		}
 	}
 	out := make([][]float32, len(texts))
-	body := map[string]any{"input": (*infer.Controls)(nil).BreakTexts(texts), "model": b.model}
-	_, err := send(ctx, b, http.MethodPost, "/embeddings", body, func(r *embeddings) error {
+	req := api.EmbeddingRequest{Input: (*infer.Controls)(nil).BreakTexts(texts), Model: api.EmbeddingModel(b.model)}
+	ask := func(ctx context.Context) error {
+		_, err := b.client.CreateEmbeddings(ctx, req)
+		return err
+	}
+	_, err := send(ctx, b, ask, func(r *embeddings) error {
 		clear(out)
 		for _, e := range r.Data {
-			if e.Index >= 0 && e.Index < len(out) {
-				out[e.Index] = e.Embedding
+			if e.Index < 0 || e.Index >= len(out) {
+				continue
+			}
+			out[e.Index] = make([]float32, len(e.Embedding))
+			for i, x := range e.Embedding {
+				if x == nil {
+					return &infer.BrokenError{What: fmt.Sprintf("the server's embedding of text %d holds a null", e.Index+1)}
+				}
+				out[e.Index][i] = *x
 			}
 		}
 		for i, v := range out {

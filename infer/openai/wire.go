@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,50 +44,32 @@ type token struct {
 	Top   []infer.TokenLogprob `json:"top_logprobs"`
 }
 
-// send makes a request, again while that can help, and decodes the answer; check
-// says what it lacks. It takes one of the backend's places for each attempt.
-func send[T any](ctx context.Context, b *Backend, method, path string, body any, check func(*T) error) (*T, error) {
-	var raw []byte
-	if body != nil {
-		var err error
-		if raw, err = json.Marshal(body); err != nil {
-			return nil, fmt.Errorf("writing a request: %w", err)
-		}
-	}
-	return transport.Do(ctx, b.client, func(ctx context.Context) (*T, error) {
+// send makes a request, again while that can help, and reads the answer; check
+// says what it lacks.
+func send[T any](ctx context.Context, b *Backend, ask func(context.Context) error, check func(*T) error) (*T, error) {
+	return transport.Do(ctx, b.requests, func(ctx context.Context) (*T, error) {
 		out := new(T)
-		if err := b.once(ctx, method, path, raw, out); err != nil {
-			return nil, err
+		body, err := b.once(ctx, ask)
+		if err == nil {
+			err = json.Unmarshal(body, out)
 		}
-		return out, check(out)
+		if err == nil {
+			err = check(out) // which may ask for the list of models: no place is held
+		}
+		return out, err
 	})
 }
 
-// once makes a request within a place and decodes the answer into out.
-func (b *Backend) once(ctx context.Context, method, path string, body []byte, out any) error {
+// once asks within a place and returns the body of the answer.
+func (b *Backend) once(ctx context.Context, ask func(context.Context) error) (body []byte, err error) {
 	select {
 	case b.places <- struct{}{}:
 		defer func() { <-b.places }()
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
-	r, err := http.NewRequestWithContext(ctx, method, b.base+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	r.Header.Set("Accept", "application/json")
-	if len(body) > 0 {
-		r.Header.Set("Content-Type", "application/json")
-	}
-	if b.key != "" {
-		r.Header.Set("Authorization", "Bearer "+b.key)
-	}
-	resp, err := b.client.HTTP.Do(r)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	return json.NewDecoder(resp.Body).Decode(out)
+	err = ask(keep(ctx, &body))
+	return body, err
 }
 
 func pieces(p infer.Prompt) int {
