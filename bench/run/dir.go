@@ -106,8 +106,10 @@ func slug(s string) string {
 
 // Create makes a new run directory at path, which must not exist or be empty,
 // and locks it. command are the arguments that the tool was started with, for
-// resuming. The caller hands the Dir to Execute or calls Close.
-func Create(path string, id Identity, command []string) (*Dir, error) {
+// resuming; seal makes the session's Seal of them and the working directory, in the
+// very manifest that is written first. The caller hands the Dir to Execute or calls
+// Close.
+func Create(path string, id Identity, command []string, seal ...Sealer) (*Dir, error) {
 	id, servers, err := id.canonical()
 	if err != nil {
 		return nil, err
@@ -131,7 +133,7 @@ func Create(path string, id Identity, command []string) (*Dir, error) {
 		return nil, errors.Join(err, d.release())
 	}
 	d.manifest = Manifest{Schema: Schema, Path: absolute(path), Status: StatusStarted, Identity: id, IdentityHash: hash,
-		Sessions: []Session{newSession(command, environment(servers))}}
+		Sessions: []Session{newSession(command, environment(servers), seal)}}
 	if err := d.writeManifest(); err != nil {
 		return nil, errors.Join(err, d.release())
 	}
@@ -166,7 +168,7 @@ func vacant(path string) error {
 // Resume opens the run at path to go on with it, and locks it. The identity
 // must be the run's, else the error is an *IdentityError that names the fields.
 // A changed environment is returned as warnings.
-func Resume(path string, id Identity, command []string) (d *Dir, warnings []string, err error) {
+func Resume(path string, id Identity, command []string, seal ...Sealer) (d *Dir, warnings []string, err error) {
 	id, servers, err := id.canonical()
 	if err != nil {
 		return nil, nil, err
@@ -203,7 +205,7 @@ func Resume(path string, id Identity, command []string) (d *Dir, warnings []stri
 		return fail(err)
 	}
 	d.before = m.Status
-	m.Sessions = append(m.Sessions, newSession(command, env))
+	m.Sessions = append(m.Sessions, newSession(command, env, seal))
 	m.Status = StatusStarted
 	// The identity was found equal to what is run now, whatever the manifest's form.
 	if m.IdentityHash, err = id.hash(); err != nil {
@@ -228,12 +230,19 @@ func Open(path string) (*Dir, error) {
 	return &Dir{path: path, manifest: m}, nil
 }
 
-func newSession(command []string, env Environment) Session {
+// A Sealer makes a Session.Seal.
+type Sealer func(command []string, dir string) string
+
+func newSession(command []string, env Environment, seals []Sealer) Session {
 	dir, err := os.Getwd()
 	if err != nil {
 		dir = ""
 	}
-	return Session{Start: time.Now().UTC().Truncate(time.Millisecond), Status: StatusStarted, Command: slices.Clone(command), Dir: dir, Environment: env}
+	s := Session{Start: time.Now().UTC().Truncate(time.Millisecond), Status: StatusStarted, Command: slices.Clone(command), Dir: dir, Environment: env}
+	for _, seal := range seals {
+		s.Seal = seal(s.Command, dir)
+	}
+	return s
 }
 
 func absolute(path string) string {
@@ -307,16 +316,6 @@ func (d *Dir) Manifest() Manifest {
 	m := d.manifest
 	m.Sessions = slices.Clone(m.Sessions)
 	return m
-}
-
-// Seal marks the running session with what of makes of its command and working
-// directory, see Session.Seal.
-func (d *Dir) Seal(of func(command []string, dir string) string) error {
-	d.mu.Lock()
-	s := &d.manifest.Sessions[len(d.manifest.Sessions)-1]
-	s.Seal = of(s.Command, s.Dir)
-	d.mu.Unlock()
-	return d.writeManifest()
 }
 
 // WriteFile writes a file of the run by atomic replace.

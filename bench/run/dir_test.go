@@ -66,6 +66,22 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
+// A run that is killed at its beginning is its user's all the same.
+func TestFirstManifestIsSealed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run")
+	d, err := Create(path, Identity{Task: "t"}, []string{"timing"}, func(command []string, _ string) string { return command[0] + " sealed" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := readManifest(path)
+	if err != nil || m.Sessions[0].Seal != "timing sealed" {
+		t.Errorf("%+v, %v", m.Sessions, err)
+	}
+	if err := d.Close(StatusFailed); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestReadOnlyFolder(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root may write to every folder")

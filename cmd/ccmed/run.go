@@ -99,26 +99,18 @@ func (a *app) openRun(id run.Identity, r *runFlags) (*run.Dir, error) {
 		path = filepath.Join("runs", run.NewName(id.Task, modelNames(id), a.now()))
 	}
 	command := redacted(a.args) // nobody's password stays in a folder
-	var d *run.Dir
-	var err error
-	if r.resume {
-		var warnings []string
-		d, warnings, err = run.Resume(path, id, command)
-		for _, w := range warnings {
-			a.note("note: %s", w)
-		}
-	} else {
-		d, err = run.Create(path, id, command)
-	}
-	if err != nil {
-		return nil, err
-	}
+	var seals []run.Sealer
 	if key, err := sealKey(); err == nil { // without one the run is as if made elsewhere
-		if err := d.Seal(key.seal); err != nil {
-			return nil, errors.Join(err, d.Close(run.StatusFailed))
-		}
+		seals = append(seals, key.seal)
 	}
-	return d, nil
+	if !r.resume {
+		return run.Create(path, id, command, seals...)
+	}
+	d, warnings, err := run.Resume(path, id, command, seals...)
+	for _, w := range warnings {
+		a.note("note: %s", w)
+	}
+	return d, err
 }
 
 // execute runs a task into a run folder.
