@@ -37,10 +37,12 @@ func ReadCurve(dir string) ([]Point, error) {
 	points := map[int]Point{}
 	s := bufio.NewScanner(f)
 	s.Buffer(nil, maxLine+64)
+	line := 0
 	for s.Scan() {
 		var e Event
-		if err := json.Unmarshal(s.Bytes(), &e); err != nil {
-			continue // a line torn when this program was killed
+		if line++; !readEvent(s.Bytes(), &e) {
+			return nil, fmt.Errorf("%s:%d: this is no event, and no line that a kill tore; put back a copy of the file",
+				filepath.Join(dir, EventsFile), line)
 		}
 		p := points[e.Step]
 		switch e.Event {
@@ -61,6 +63,21 @@ func ReadCurve(dir string) ([]Point, error) {
 		out = append(out, points[step])
 	}
 	return out, nil
+}
+
+// readEvent reads one line of events. A line may be torn where this program was
+// killed while it wrote it: it is then the last one, or goes on with the start (or the error) of the
+// next session. What it said is lost, and e stays empty.
+func readEvent(line []byte, e *Event) bool {
+	if json.Unmarshal(line, e) == nil {
+		return true
+	}
+	*e = Event{}
+	if !bytes.HasSuffix(line, []byte("}")) {
+		return true
+	}
+	next := bytes.LastIndex(line, []byte(`{"time":`))
+	return next > 0 && json.Unmarshal(line[next:], e) == nil && (e.Event == "start" || e.Event == "error")
 }
 
 var curveColumns = []string{"step", "loss", "lm", "bce", "lr", "tokens_per_second", "memory_bytes", "valid_lm", "valid_bce", "valid_n", "valid_turn_acc"}
