@@ -83,15 +83,15 @@ func plantStates(t *testing.T, bed string) {
 	}
 	write(t, filepath.Join(bed, "chat.jinja"), "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n")
 	run := func(args ...string) {
-		if r := start(t, bed, engine(t), args...).end(5 * time.Minute); r.code != 0 {
+		if r := start(t, bed, engine(t), args...).end(12 * time.Minute); r.code != 0 {
 			t.Fatalf("ccmed %s: %s", r.commandLine, r.brief())
 		}
 	}
-	extract := []string{"probe", "extract", "--model", gguf, "--data", "sample", "--turns", "--out", "store", "--cache", "off"}
+	extract := []string{"probe", "extract", "--model", gguf, "--turns", "--out", "store", "--cache", "off"}
 	if !full { // too few for probes
-		run(append(extract, "--limit", "2")...)
+		run(append(extract, "--data", "sample", "--limit", "2")...)
 		return
 	}
-	run(extract...)
-	run("probe", "train", "store", "--layers", "block.1", "--folds", "2", "--seeds", "1", "--controls", "0", "--resamples", "100")
+	run(append(extract, "--data", records(t, bed, 4))...)
+	run("probe", "train", "store", "--layers", "block.1", "--folds", "2", "--seeds", "2", "--controls", "1", "--resamples", "200")
 }

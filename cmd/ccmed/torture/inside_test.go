@@ -59,7 +59,6 @@ func TestInside(t *testing.T) {
 
 // TestDisk fills disks, takes write permission away, and takes away locks.
 func TestDisk(t *testing.T) {
-	pending(t)
 	inside(t, "disk", syscall.CLONE_NEWNS)
 }
 
@@ -212,8 +211,17 @@ func writers(t *testing.T, dir string, s *server, begin []string, same func(stri
 				refused++
 			}
 		}
+		last := b
 		for try := 0; !finished(filepath.Join(dir, out)) && try < 3; try++ {
-			call(t, dir, time.Minute, "runs", "resume", out)
+			again := []string{"runs", "resume", out}
+			if _, err := os.Stat(filepath.Join(dir, out, "manifest.json")); err != nil {
+				again = slices.Concat(begin, []string{"--cache", "off", "--out", out})
+			}
+			last = call(t, dir, time.Minute, again...)
+		}
+		if !finished(filepath.Join(dir, out)) {
+			t.Errorf("%s cannot be gone on with:\nfirst %s\nsecond %s\nthen %s", out, a.brief(), b.brief(), last.brief())
+			continue
 		}
 		same(out)
 	}

@@ -223,14 +223,14 @@ func finished(out string) bool {
 func timingVictim(t *testing.T, _ string) *victim {
 	s := newServer(t)
 	s.delay = time.Millisecond
-	return &victim{name: "timing", kills: scale(8, 70), srv: s, done: finished, outcome: runOutcome, again: []string{"runs", "resume"},
+	return &victim{name: "timing", kills: scale(4, 70), srv: s, done: finished, outcome: runOutcome, again: []string{"runs", "resume"},
 		begin: []string{"timing", "--model", model, "--host", s.URL, "--data", "sample", "--cache", "off"}}
 }
 
 func mediationVictim(t *testing.T, _ string) *victim {
 	s := newServer(t)
 	s.delay = time.Millisecond
-	return &victim{name: "mediation", kills: scale(8, 60), srv: s, done: finished, outcome: runOutcome, again: []string{"runs", "resume"},
+	return &victim{name: "mediation", kills: scale(4, 60), srv: s, done: finished, outcome: runOutcome, again: []string{"runs", "resume"},
 		begin: []string{"mediate", "--model", model, "--host", s.URL, "--data", "sample", "--limit", "3", "--card-items", "2", "--cache", "off"}}
 }
 
@@ -240,7 +240,7 @@ func mergeVictim(t *testing.T, dir string) *victim {
 	for _, shard := range []string{"1", "2"} {
 		must(t, dir, "timing", "--model", model, "--host", s.URL, "--data", data, "--cache", "off", "--shard", shard+"/2", "--out", "shard"+shard)
 	}
-	return &victim{name: "merge", kills: scale(4, 30), done: finished, outcome: runOutcome, begin: []string{"runs", "merge", "shard1", "shard2"},
+	return &victim{name: "merge", kills: scale(2, 30), done: finished, outcome: runOutcome, begin: []string{"runs", "merge", "shard1", "shard2"},
 		again: []string{"runs", "resume"}}
 }
 
@@ -249,8 +249,8 @@ func extractionVictim(t *testing.T, _ string) *victim {
 	if gguf == "" {
 		missing(t, "no test model: CCMED_TEST_MODEL names no GGUF file")
 	}
-	return &victim{name: "extraction", kills: scale(2, 20), done: finished, outcome: runOutcome, again: []string{"runs", "resume"}, env: engine(t),
-		begin: []string{"probe", "extract", "--model", gguf, "--threads", "1", "--data", "sample", "--limit", "2", "--max-tokens", "2", "--cells", "D:own-D,ND:placebo",
+	return &victim{name: "extraction", kills: scale(1, 20), done: finished, outcome: runOutcome, again: []string{"runs", "resume"}, env: engine(t),
+		begin: []string{"probe", "extract", "--model", gguf, "--threads", "1", "--data", "sample", "--limit", fmt.Sprint(scale(1, 2)), "--max-tokens", "2", "--cells", "D:own-D,ND:placebo",
 			"--cache", "off"}}
 }
 
@@ -328,7 +328,7 @@ func trainingVictim(t *testing.T, dir string) *victim {
 		}
 		return m
 	}
-	return &victim{name: "training", kills: scale(3, 20),
+	return &victim{name: "training", kills: scale(2, 20),
 		done:  func(out string) bool { return status(out)["status"] == "done" },
 		begin: []string{"sft", "train", "--python", python, "--base", "base", "--data", "data"},
 		again: []string{"sft", "train", "--python", python, "--resume"},

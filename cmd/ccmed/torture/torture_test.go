@@ -77,14 +77,6 @@ func missing(t *testing.T, why string) {
 	t.Skip(why)
 }
 
-// pending leaves a part out of the short form that the program does not pass yet.
-func pending(t *testing.T) {
-	t.Helper()
-	if !full {
-		t.Skip("not passed yet; make torture tries it")
-	}
-}
-
 // megabytes is the memory that the program may take where it loads no model.
 const megabytes = 200
 
