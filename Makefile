@@ -8,6 +8,7 @@
 #   ollama build             6 min   once, when no ollama is on the PATH
 #   lint                     3 min
 #   unit and race tests     12 min   the real engine and the real server included
+#   torture, its short form  2 min
 #   torch                    4 min   once, 3 GB
 #   training scripts         3 min
 #   the line of fine-tuning  5 min
@@ -21,6 +22,8 @@ SHELL := /bin/bash
 RELEASE := $(shell sed -n 's/^## \([0-9.]*\).*/\1/p' CHANGELOG.md | head -1)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEMO_OUT ?= runs
+# With it the torture sees whom the program contacts.
+STRACE := command -v strace >/dev/null || { apt-get update && apt-get install -y strace; } >/dev/null || echo 'no strace, and none could be installed'
 
 .PHONY: build demo demo-ollama test test-browser test-python torture lint bench clean
 
@@ -66,6 +69,8 @@ test: build lint
 	bin/ccmed engine install
 	model=$$(scripts/get_smollm2.sh); ollama=$$(scripts/install_ollama.sh); \
 	CCMED_REQUIRE=1 CCMED_TEST_MODEL="$$model" CCMED_OLLAMA_BIN="$$ollama" go test -race -timeout 40m ./...
+	$(STRACE)
+	model=$$(scripts/get_smollm2.sh); CCMED_REQUIRE=1 CCMED_TEST_MODEL="$$model" go test -count=1 -timeout 15m ./cmd/ccmed/torture
 	$(MAKE) test-browser test-python
 
 # The whole of what `make test` does a short form of. TORTURE_RUN names some parts alone:
@@ -74,10 +79,10 @@ TORTURE_SEED ?= 1
 TORTURE_RUN ?= .
 torture: build
 	bin/ccmed engine install
+	$(STRACE)
 	model=$$(scripts/get_smollm2.sh); \
-	command -v strace >/dev/null || { apt-get update && apt-get install -y strace; } >/dev/null || echo 'no strace, and none could be installed'; \
 	CCMED_TORTURE=1 CCMED_REQUIRE=1 TORTURE_SEED="$(TORTURE_SEED)" CCMED_TEST_MODEL="$$model" \
-	  go test -count=1 -timeout 120m -v -run '$(TORTURE_RUN)' ./cmd/ccmed/torture | grep -v '^=== '
+	  go test -count=1 -timeout 120m -v -run '$(TORTURE_RUN)' ./cmd/ccmed/torture | grep --line-buffered -v '^=== '
 
 # BenchmarkStatesTransformers needs CCMED_BENCH_PYTHON, see scripts/test_python.sh.
 bench:

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -64,11 +65,13 @@ func JSON(text string) string {
 }
 
 type writer struct {
-	w    io.Writer
+	w io.Writer
+
+	mu   sync.Mutex
 	part []byte // of a character whose end is still to come
 }
 
-// Writer returns a writer of Text to w.
+// Writer returns a writer of Text to w, which several goroutines may use.
 func Writer(w io.Writer) io.Writer {
 	if _, ok := w.(*writer); ok {
 		return w
@@ -85,6 +88,8 @@ func Under(w io.Writer) io.Writer {
 }
 
 func (v *writer) Write(p []byte) (int, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	text := append(v.part, p...)
 	end := len(text)
 	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {

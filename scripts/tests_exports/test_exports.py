@@ -54,7 +54,8 @@ class Run:
     def unscored(self) -> dict[tuple[str, str], dict[str, str]]:
         """The reasons of missing values, by metric."""
         if not self.timing:
-            return {(o["item"], o["condition"]): o.get("unscored", {}) | o.get("withheld", {}) for o in self.metrics["outcomes"]}
+            outcomes = self.metrics["outcomes"]
+            return {(o["item"], o["condition"]): o.get("unscored", {}) | o.get("withheld", {}) for o in outcomes}
         decided = [s for s in self.samples if s["step"] == "decide"]
         return {(s["item"], s["condition"]): {"turn_acc": s["unscored"]} if s.get("unscored") else {} for s in decided}
 

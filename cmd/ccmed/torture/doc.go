@@ -4,5 +4,7 @@
 // shares none with the program.
 //
 // `go test` runs a short form of everything, `make torture` all of it, seeded by
-// TORTURE_SEED. Counts are printed; docs/reliability.md holds them.
+// TORTURE_SEED. Counts are printed; docs/reliability.md holds them. There is nothing in it
+// under -race: its servers and the processes that it starts take turns through sockets,
+// which the race detector does not see.
 package torture

@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && !race
 
 package torture
 
@@ -25,7 +25,6 @@ type victim struct {
 	begin, again []string
 	env          []string
 	srv          *server // whose answers the kills are timed by; nil where they are timed by the clock
-	loads        bool    // a model, into its own memory
 	done         func(out string) bool
 	outcome      func(t *testing.T, out string) map[string]string
 }
