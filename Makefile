@@ -74,7 +74,7 @@ test: build lint
 	$(MAKE) test-browser test-python
 
 # The whole of what `make test` does a short form of. TORTURE_RUN names some parts alone:
-# Kills, Requests, Files, Disk, Network, Security.
+# Kills, Requests, Always, Files, Disk, Network, Security.
 TORTURE_SEED ?= 1
 TORTURE_RUN ?= .
 torture: build

@@ -138,6 +138,61 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// TestAlways spoils every answer of one kind in one way: nothing of it is an answer, and
+// the program gives up within its patience.
+func TestAlways(t *testing.T) {
+	dir := t.TempDir()
+	wait := quick(t, dir, "1s")
+	truth, lies, spoiled := newServer(t), newServer(t), newServer(t)
+	lies.spoil = func(_ http.ResponseWriter, _ *http.Request, a *answer) bool { lie(a); return false }
+	commands := [][]string{{"timing", "--data", "sample", "--limit", "1", "--model", model}, {"mediate", "--data", "sample", "--limit", "1", "--card-items", "1", "--model", model}}
+	type always struct {
+		api  int
+		kind string
+		fault
+	}
+	var all []always
+	for api := range 2 {
+		for i, c := range commands {
+			must(t, dir, slices.Concat(c, backends(truth)[api].flags, []string{"--cache", "off", "--out", fmt.Sprint("true", api, i)})...)
+		}
+		for _, f := range append(slices.Clone(faults), elsewhere(lies.URL, 307)) {
+			for _, kind := range []string{"render", "choose", "stream", "chat"} {
+				if (f.kinds == "" || slices.Contains(strings.Fields(f.kinds), kind)) && (api == 0 || kind == "choose" || kind == "chat") {
+					all = append(all, always{api, kind, f})
+				}
+			}
+		}
+	}
+	r := chance("always")
+	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	var sum verdicts
+	peak, slowest := 0, time.Duration(0)
+	all = all[:scale(6, len(all))]
+	for n, x := range all {
+		sab := &saboteur{only: &x.fault, onlyKind: x.kind, count: map[string]int{}}
+		spoiled.spoil = sab.spoil
+		i := map[string]int{"chat": 1}[x.kind]
+		out := fmt.Sprint("run", n)
+		res := start(t, dir, impatient, slices.Concat(commands[i], backends(spoiled)[x.api].flags, wait, []string{"--max-failures", "1000", "--cache", "off", "--out", out})...).end(2 * time.Minute)
+		if err := res.lawful(megabytes); err != nil {
+			t.Errorf("%s in every %s: %v", x.name, x.kind, err)
+		}
+		peak, slowest = max(peak, res.peak), max(slowest, res.took)
+		before := sum.wrong
+		sum.hold(t, filepath.Join(dir, out), filepath.Join(dir, fmt.Sprint("true", x.api, i)))
+		if sum.wrong > before {
+			t.Errorf("%s in every %s: %d wrong", x.name, x.kind, sum.wrong-before)
+		}
+		_ = os.RemoveAll(filepath.Join(dir, out))
+	}
+	fmt.Printf("torture: always: %d times every answer of a kind spoiled in one way: %d samples, %d wrong, %d unscored, %d not done; %d prompts never rendered, "+
+		"%d requests elsewhere, %d MB and %s at most\n", len(all), sum.samples, sum.wrong, sum.unscored, sum.lost, spoiled.strange, lies.requests, peak, slowest.Round(time.Second))
+	if spoiled.strange > 0 || lies.requests > 0 {
+		t.Error("prompts were asked that no rendering gave, or asked elsewhere")
+	}
+}
+
 func requests(t *testing.T, api, atLeast int) {
 	dir := t.TempDir()
 	data := records(t, dir, scale(1, 4))
@@ -227,9 +282,17 @@ func complete(run, honest string) bool {
 // verdicts are what a judge found in the samples of runs.
 type verdicts struct{ samples, wrong, lost, unscored, resumes int }
 
-// judge holds a run's samples against those of an honest one: each is equal, or says
-// why it has no score.
+// judge demands that a run is whole, and holds it against an honest one.
 func (v *verdicts) judge(t *testing.T, run, honest string) {
+	t.Helper()
+	if absent := v.hold(t, run, honest); absent > 0 {
+		t.Errorf("%s: %d samples are not there", filepath.Base(run), absent)
+	}
+}
+
+// hold holds a run's samples against those of an honest one: each is equal, or says why
+// it has no score.
+func (v *verdicts) hold(t *testing.T, run, honest string) (absent int) {
 	t.Helper()
 	got, twice, err := samplesOf(run)
 	if err != nil || twice > 0 {
@@ -240,7 +303,7 @@ func (v *verdicts) judge(t *testing.T, run, honest string) {
 		t.Fatal(err)
 	}
 	v.samples += len(got)
-	shown, absent := 0, 0
+	shown := 0
 	for _, k := range slices.Sorted(maps.Keys(want)) {
 		s, there := got[k]
 		if !there {
@@ -263,9 +326,7 @@ func (v *verdicts) judge(t *testing.T, run, honest string) {
 		}
 	}
 	v.lost += absent
-	if absent > 0 {
-		t.Errorf("%s: %d of %d samples are not there", filepath.Base(run), absent, len(want))
-	}
+	return absent
 }
 
 // differs says where a value differs from what is true, and whether it, or a part of
