@@ -239,6 +239,10 @@ func (a *app) verifyMetrics(ctx context.Context, d *run.Dir, v *verdictOn) error
 		v.take(err)
 		return nil
 	}
+	if stored.Schema < 1 {
+		v.fault("%s: it says no schema, which all metrics have: it was changed; make it again with: ccmed score %s", file, d.Path())
+		return nil
+	}
 	older := stored.Schema < run.MetricsSchema
 	if older {
 		v.Notes = append(v.Notes, fmt.Sprintf("what metrics have since schema %d: ccmed runs migrate %s adds it", stored.Schema, d.Path()))

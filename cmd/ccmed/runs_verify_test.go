@@ -308,6 +308,14 @@ func TestMigrateAnOlderRun(t *testing.T) {
 		t.Errorf("as it is: %q, %q", faults, notes)
 	}
 	before := readFile(t, filepath.Join(dir, "metrics.json"), func() {})
+	for _, text := range []string{"{}", before} { // no metrics at all are no older ones
+		if err := os.WriteFile(filepath.Join(dir, "metrics.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if faults, _ := verdict(t, dir); one(faults, "it says no schema") != (text == "{}") {
+			t.Errorf("metrics %.20s: %q", text, faults)
+		}
+	}
 	if code, out, errs := exits(nil, "runs", "migrate", dir); code != exitDone || !strings.Contains(out, "manifest from schema 1 to 2, metrics from schema 1 to 3") {
 		t.Fatalf("exit code %d: %s%s", code, out, errs)
 	}

@@ -87,11 +87,11 @@ func plantStates(t *testing.T, bed string) {
 			t.Fatalf("ccmed %s: %s", r.commandLine, r.brief())
 		}
 	}
-	extract := []string{"probe", "extract", "--model", gguf, "--turns", "--out", "store", "--cache", "off"}
+	extract := []string{"probe", "extract", "--model", gguf, "--out", "store", "--cache", "off"}
 	if !full { // too few for probes
-		run(append(extract, "--data", "sample", "--limit", "2")...)
+		run(append(extract, "--data", "sample", "--limit", "2", "--turns")...)
 		return
 	}
-	run(append(extract, "--data", records(t, bed, 4))...)
-	run("probe", "train", "store", "--layers", "block.1", "--folds", "2", "--seeds", "2", "--controls", "1", "--resamples", "200")
+	run(append(extract, "--data", records(t, bed, 2), "--cells", "ND:placebo")...)
+	run("probe", "train", "store", "--layers", "block.1", "--folds", "2", "--seeds", "1", "--controls", "0", "--resamples", "100")
 }

@@ -319,7 +319,7 @@ var security = map[string]func(place){
 			if took := time.Since(sent); res.hung || took > 1500*time.Millisecond {
 				p.Errorf("ccmed %s ends %s after an interrupt", res.commandLine, took.Round(time.Millisecond))
 			}
-			if res.code == 130 {
+			if res.code == 130 || res.code == -1 && !res.hung { // -1: before it listened
 				stopped++
 			} else if res.code != 0 {
 				p.Errorf("ccmed %s, interrupted: %s", res.commandLine, res.brief())
