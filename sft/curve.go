@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/ccmed/ccmed/bench/disk"
+	"github.com/ccmed/ccmed/bench/strictjson"
 )
 
 // Point is one step of a training, with the validation after it where there was
@@ -69,7 +69,7 @@ func ReadCurve(dir string) ([]Point, error) {
 // killed while it wrote it: it is then the last one, or goes on with the start (or the error) of the
 // next session. What it said is lost, and e stays empty.
 func readEvent(line []byte, e *Event) bool {
-	if json.Unmarshal(line, e) == nil {
+	if strictjson.Unmarshal(line, e) == nil {
 		return true
 	}
 	*e = Event{}
@@ -77,7 +77,7 @@ func readEvent(line []byte, e *Event) bool {
 		return true
 	}
 	next := bytes.LastIndex(line, []byte(`{"time":`))
-	return next > 0 && json.Unmarshal(line[next:], e) == nil && (e.Event == "start" || e.Event == "error")
+	return next > 0 && strictjson.Unmarshal(line[next:], e) == nil && (e.Event == "start" || e.Event == "error")
 }
 
 var curveColumns = []string{"step", "loss", "lm", "bce", "lr", "tokens_per_second", "memory_bytes", "valid_lm", "valid_bce", "valid_n", "valid_turn_acc"}

@@ -19,6 +19,7 @@ func TestDamagedEvents(t *testing.T) {
 		{"torn at the end", step("1") + "\n" + step("2")[:20], "", 1},
 		{"torn, then gone on with", step("1") + "\n" + step("2")[:20] + start + "\n" + step("2") + "\n", "", 2},
 		{"a hole within a line", step("1") + "\n" + step("2")[:20] + step("2")[25:] + "\n", "events.jsonl:2: ", 0},
+		{"half a surrogate pair", step("1")[:21] + `\ud83d` + step("1")[21:] + "\n", "events.jsonl:1: ", 0},
 		{"a hole over two lines", step("1")[:20] + step("2")[10:] + "\n", "events.jsonl:1: ", 0},
 	} {
 		dir := t.TempDir()

@@ -253,6 +253,9 @@ func absolute(path string) string {
 }
 
 // readManifest reads the manifest and checks the identity's hash.
+// maxManifest is the most bytes of a manifest: one of 100,000 items has 2 MB.
+const maxManifest = 8 << 20
+
 func readManifest(path string) (Manifest, error) {
 	m, err := readAnyManifest(path)
 	if err == nil {
@@ -263,7 +266,7 @@ func readManifest(path string) (Manifest, error) {
 
 func readAnyManifest(path string) (Manifest, error) {
 	file := filepath.Join(path, ManifestFile)
-	b, err := disk.ReadEntry(file, disk.MaxText)
+	b, err := disk.ReadEntry(file, maxManifest)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return Manifest{}, fmt.Errorf("%s is not a run: it has no %s (ccmed runs ls lists runs): %w", path, ManifestFile, fs.ErrNotExist)
 	}

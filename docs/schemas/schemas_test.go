@@ -66,7 +66,8 @@ func TestSchemasHaveTheFieldsOfTheProgram(t *testing.T) {
 		{"extract-sample", "TurnStates", probe.TurnStates{}}, {"extract-sample", "TurnState", probe.TurnState{}},
 		{"timing-metrics", "", run.StoredMetrics{}}, {"mediation-metrics", "Metrics", mediation.Metrics{}}, {"mediation-metrics", "ConditionMetrics", mediation.ConditionMetrics{}},
 		{"mediation-metrics", "Outcome", mediation.Outcome{}}, {"mediation-metrics", "LabellerCard", mediation.LabellerCard{}},
-		{"failure", "", run.Failure{}}, {"findings", "", probe.Findings{}}, {"findings", "CellFindings", probe.CellFindings{}}, {"turns", "", probe.TurnFindings{}},
+		{"failure", "", run.Failure{}}, {"findings", "", probe.Findings{}}, {"findings", "CellFindings", probe.CellFindings{}},
+		{"findings", "Decomposition", probe.Decomposition{}}, {"findings", "Gate", probe.Gate{}}, {"turns", "", probe.TurnFindings{}},
 		{"train", "", sft.Manifest{}}, {"train", "Config", sft.Config{}}, {"train", "TrainResult", sft.TrainResult{}}, {"export", "", sft.Export{}}, {"card", "", sft.Card{}}, {"card", "Proof", sft.Proof{}},
 	} {
 		o := read(t, c.name)
@@ -80,6 +81,13 @@ func TestSchemasHaveTheFieldsOfTheProgram(t *testing.T) {
 		slices.Sort(there)
 		if want := fields(reflect.TypeOf(c.of)); !slices.Equal(there, want) {
 			t.Errorf("%s %s has %v, and %T %v", c.name, c.def, there, c.of, want)
+		}
+		for f := range reflect.TypeOf(c.of).Fields() {
+			name, always := strings.CutSuffix(f.Tag.Get("json"), ",omitempty")
+			p, _ := o["properties"].(object)[name].(object)
+			if f.Type.Kind() == reflect.Pointer && f.Type.Elem().Kind() == reflect.Struct && !always && p["$ref"] != nil && c.name == "findings" {
+				t.Errorf("%s %s: %s may be null, and the schema takes none", c.name, c.def, name)
+			}
 		}
 	}
 	// The metrics of timing are those of the package and more.

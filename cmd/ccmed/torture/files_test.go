@@ -52,7 +52,7 @@ var kinds = []kind{
 	{name: "state stores", files: []string{"store/*.safetensors"}, takes: []string{"store"}, sealed: true, weight: 3,
 		calls: [][]string{{"runs", "verify", "store"}, {"runs", "show", "store"}, {"probe", "train", "store", "--layers", "block.1", "--folds", "2", "--seeds", "1", "--controls", "0", "--resamples", "100"}}, fails: true},
 	{name: "probes", files: []string{"store/probe.json", "store/probes/*"}, takes: []string{"store"}, sealed: true, weight: 2,
-		calls: [][]string{{"runs", "verify", "store"}, {"probe", "report", "store"}, {"probe", "train", "store", "--apply", "store/probes"}}},
+		calls: [][]string{{"runs", "verify", "store"}, {"probe", "report", "store"}, {"probe", "train", "store", "--apply", "store/probes"}}, fails: true},
 	{name: "training data", files: []string{"export/export.json", "export/train.jsonl", "export/valid.jsonl"}, takes: []string{"export"}, sealed: true, weight: 2,
 		calls: [][]string{{"runs", "verify", "export"}}},
 	{name: "training", files: []string{"training/train.json", "training/loss.csv", "training/events.jsonl", "training/config.json"}, takes: []string{"training", "export"}, weight: 2,
