@@ -252,10 +252,10 @@ func absolute(path string) string {
 	return path
 }
 
-// readManifest reads the manifest and checks the identity's hash.
 // maxManifest is the most bytes of a manifest: one of 100,000 items has 2 MB.
 const maxManifest = 8 << 20
 
+// readManifest reads the manifest and checks the identity's hash.
 func readManifest(path string) (Manifest, error) {
 	m, err := readAnyManifest(path)
 	if err == nil {
