@@ -69,7 +69,7 @@ func (c *Card) Write(dir string) error {
 	if err != nil {
 		return fmt.Errorf("encode the card: %w", err)
 	}
-	if err := disk.WriteFile(filepath.Join(dir, CardFile), b, 0o644); err != nil {
+	if err := disk.WriteEntry(filepath.Join(dir, CardFile), b, 0o644); err != nil {
 		return fmt.Errorf("write the card: %w", err)
 	}
 	return nil

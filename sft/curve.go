@@ -107,7 +107,7 @@ func (t *TrainingRun) writeCurve() error {
 	if err := errors.Join(err, w.Error()); err != nil {
 		return fmt.Errorf("write the loss curve: %w", err)
 	}
-	if err := disk.WriteFile(filepath.Join(t.dir, LossFile), b.Bytes(), 0o644); err != nil {
+	if err := disk.WriteEntry(filepath.Join(t.dir, LossFile), b.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write the loss curve: %w", err)
 	}
 	return nil

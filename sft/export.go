@@ -351,13 +351,13 @@ func (x *Export) write(ctx context.Context, dir string, records map[string][]Rec
 			}
 		}
 		x.Hashes[file] = sum(b.Bytes())
-		if err := disk.WriteFile(filepath.Join(dir, file), b.Bytes(), 0o644); err != nil {
+		if err := disk.WriteEntry(filepath.Join(dir, file), b.Bytes(), 0o644); err != nil {
 			return fmt.Errorf("write the export: %w", err)
 		}
 	}
 	b, err := checksum.Seal(x)
 	if err == nil {
-		err = disk.WriteFile(filepath.Join(dir, ExportFile), b, 0o644)
+		err = disk.WriteEntry(filepath.Join(dir, ExportFile), b, 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("write the export: %w", err)
@@ -436,7 +436,7 @@ func writeJSON(path string, v any) error {
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err := disk.WriteFile(path, b.Bytes(), 0o644); err != nil {
+	if err := disk.WriteEntry(path, b.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil

@@ -147,7 +147,7 @@ func UnpackScripts() (string, error) {
 		if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, b) {
 			return nil
 		}
-		return disk.WriteFile(path, b, 0o644)
+		return disk.WriteEntry(path, b, 0o644)
 	})
 	if err != nil {
 		return "", fmt.Errorf("unpack the Python programs: %w", err)

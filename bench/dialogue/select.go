@@ -165,7 +165,7 @@ func Write(dir string, ds []Dialogue) error {
 		if len(d.raw) == 0 {
 			return fmt.Errorf("write dialogues: dialogue %s was not read from a record", d.Key())
 		}
-		if err := disk.WriteFile(p, d.raw, 0o644); err != nil {
+		if err := disk.WriteEntry(p, d.raw, 0o644); err != nil {
 			return fmt.Errorf("write dialogues: %w", err)
 		}
 	}

@@ -3,7 +3,8 @@
 //
 //	f, err := disk.Open("records.jsonl")               // named by the user: a regular file, or a link to one
 //	b, err := disk.ReadEntry("folder/1.json", 64<<20)  // found in a folder: never through a link
-//	err = disk.WriteFile("out.csv", b, 0o644)          // replaces regular files only
+//	err = disk.WriteFile("out.csv", b, 0o644)          // named by the user: replaces regular files only
+//	err = disk.WriteEntry("folder/card.json", b, 0o644) // of a folder: neither through a link nor into a pipe
 //
 // A FIFO, a socket or a device among the inputs would hang the program or fill
 // its memory. A link in a folder that was copied from elsewhere could make the
@@ -230,6 +231,18 @@ func RemovePending() {
 		_ = os.Remove(path.(string)) // another goroutine may have renamed it by now
 		return true
 	})
+}
+
+// WriteEntry writes data to a file of a folder as WriteFile does. A pipe or device
+// in its place is refused: a folder that was copied from elsewhere may hold one, and
+// writing would wait for a reader.
+func WriteEntry(path string, data []byte, perm fs.FileMode) error {
+	if info, err := os.Lstat(path); err == nil {
+		if err := regular(path, info); err != nil {
+			return err
+		}
+	}
+	return replace(path, data, perm)
 }
 
 func replace(path string, data []byte, perm fs.FileMode) error {

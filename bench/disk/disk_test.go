@@ -147,6 +147,15 @@ func TestWriteFileReplacesRegularFilesOnly(t *testing.T) {
 	if info, err := os.Lstat(p["fifo"]); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
 		t.Error("the pipe was replaced")
 	}
+	for _, name := range []string{"fifo", "link", "dangling", "zero", "folder"} {
+		var n *NodeError
+		if err := WriteEntry(p[name], []byte("x"), 0o644); !errors.As(err, &n) {
+			t.Errorf("writing the %s of a folder: %v", name, err)
+		}
+	}
+	if err := WriteEntry(p["file"], []byte("entry"), 0o644); err != nil {
+		t.Error(err)
+	}
 	if err := WriteFile("/dev/null", []byte("x"), 0o644); err != nil {
 		t.Error(err)
 	}

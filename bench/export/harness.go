@@ -90,7 +90,7 @@ func (x *Run) WriteHarness(dir string, replace bool) (string, error) {
 		}
 	}
 	for name, text := range files {
-		if err := disk.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+		if err := disk.WriteEntry(filepath.Join(dir, name), text, 0o644); err != nil {
 			return "", fmt.Errorf("export %s as lm-eval: %w", x.name, err)
 		}
 	}

@@ -327,7 +327,7 @@ func (d *Dir) WriteFile(name string, data []byte) error {
 		return err
 	}
 	file := filepath.Join(d.path, name)
-	if err := disk.WriteFile(file, data, 0o644); err != nil {
+	if err := disk.WriteEntry(file, data, 0o644); err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
 	}
 	return nil

@@ -105,7 +105,7 @@ func writeMarkdown(root *cobra.Command, dir string) error {
 		if err == nil && !bytes.HasPrefix(old, []byte(generated)) {
 			return fmt.Errorf("%s is no page of this command and is kept; name another folder", path)
 		}
-		if err := disk.WriteFile(path, []byte(text), 0o644); err != nil {
+		if err := disk.WriteEntry(path, []byte(text), 0o644); err != nil {
 			return fmt.Errorf("write the pages: %w", err)
 		}
 	}

@@ -48,7 +48,7 @@ A check is ok, absent (not there, and not needed for everything) or a FAULT; wit
 fault doctor exits with 4. --json prints {"schema": 1, "version", "faults", "checks":
 [{"check", "result", "detail", "fix"}]}, the fix empty where nothing is to be done.
 
-The engine needs the system's libffi (libffi.so.8); without it ccmed does not start:
+The engine needs the system's libffi (libffi.so.8), and everything else works without it:
 install the package libffi8.`,
 		Example: `  ccmed doctor
   ccmed doctor --json

@@ -70,9 +70,8 @@ func whatWasRun(dir *run.Dir) (report.Section, error) {
 		t.add("session", sessionFacts(s))
 	}
 	var passages []report.Passage
-	if len(m.Sessions) > 0 && len(m.Sessions[0].Command) > 0 {
-		s := m.Sessions[0]
-		passages = append(passages, report.Passage{Title: "Command to repeat it, given in " + s.Dir, Text: commandLine(s.Command), Open: true})
+	if command := commandOf(m); command != "" {
+		passages = append(passages, report.Passage{Title: "Command to repeat it, given in " + m.Sessions[0].Dir, Text: command, Open: true})
 	}
 	options, err := json.MarshalIndent(id.Options, "", "  ")
 	if err != nil {

@@ -167,6 +167,18 @@ func readRecorded(task string, command []string) (r recorded, err error) {
 	return r, nil
 }
 
+// commandOf returns the command line that a manifest records, or says that it makes
+// no such run: the identity's hash does not cover it.
+func commandOf(m run.Manifest) string {
+	if len(m.Sessions) == 0 || len(m.Sessions[0].Command) == 0 {
+		return ""
+	}
+	if _, err := readRecorded(m.Identity.Task, m.Sessions[0].Command); err != nil {
+		return "not trusted: " + err.Error()
+	}
+	return commandLine(m.Sessions[0].Command)
+}
+
 // flagTexts gives the values of a flag, each as the command line takes it.
 func flagTexts(f *pflag.Flag) []string {
 	if s, ok := f.Value.(pflag.SliceValue); ok {

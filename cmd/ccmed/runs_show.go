@@ -160,9 +160,7 @@ func manifestTable(m run.Manifest) report.Table {
 	for _, s := range m.Sessions {
 		t.add("session", fmt.Sprintf("%s on %s: %s", s.Start.Format("2006-01-02 15:04"), s.Environment.Host, s.Status))
 	}
-	if len(m.Sessions) > 0 {
-		t.add("command", commandLine(m.Sessions[0].Command))
-	}
+	t.add("command", commandOf(m))
 	return t.Table
 }
 

@@ -397,7 +397,7 @@ func writeSuiteJSON(path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", path, err)
 	}
-	if err := disk.WriteFile(path, append(b, '\n'), 0o644); err != nil {
+	if err := disk.WriteEntry(path, append(b, '\n'), 0o644); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil

@@ -209,6 +209,9 @@ func (b *Backend) weigh(r request, a answer, t *token) error {
 	}
 	if t != nil && len(t.Top) > 0 && strings.HasSuffix(what, "alternatives were returned") {
 		b.most.Store(int64(len(t.Top)))
+		if b.opts.Retry.Notify != nil {
+			b.opts.Retry.Notify("the server returns " + strings.TrimSuffix(what, " were returned") + " asked for: answers that are not among them are bounded less closely")
+		}
 		return nil
 	}
 	if !b.sound.Load() {

@@ -204,10 +204,10 @@ func SaveProbe(path string, p *Probe, about any) error {
 	if len(text) > maxCard {
 		return fmt.Errorf("save a probe to %s: the card has %d bytes; at most %d are read back", path, len(text), maxCard)
 	}
-	if err := disk.WriteFile(path, b, 0o644); err != nil {
+	if err := disk.WriteEntry(path, b, 0o644); err != nil {
 		return fmt.Errorf("save a probe: %w", err)
 	}
-	if err := disk.WriteFile(CardPath(path), text, 0o644); err != nil {
+	if err := disk.WriteEntry(CardPath(path), text, 0o644); err != nil {
 		return fmt.Errorf("save a probe's card: %w", err)
 	}
 	return nil

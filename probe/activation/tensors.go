@@ -78,7 +78,7 @@ func WriteTensors(path string, tensors map[string]Tensor, meta map[string]string
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(v)))
 		}
 	}
-	if err := disk.WriteFile(path, b, 0o644); err != nil {
+	if err := disk.WriteEntry(path, b, 0o644); err != nil {
 		return fmt.Errorf("write tensors: %w", err)
 	}
 	return nil
