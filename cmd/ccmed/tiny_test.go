@@ -103,7 +103,7 @@ func TestTinyProbes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if code, out, _ := exits(nil, "runs", "verify", at("store")); code != exitFailed || !strings.Contains(out, "folds: got string, want integer") || !strings.Contains(out, "its card was written for weights") {
+	if code, out, _ := exits(nil, "runs", "verify", at("store")); code != exitFailed || !strings.Contains(out, "folds: got string, want integer") || !strings.Contains(out, "it was changed since it was written") {
 		t.Errorf("verify of changed findings: %d\n%s", code, out)
 	}
 }
