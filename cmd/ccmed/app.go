@@ -142,7 +142,7 @@ Start with: ccmed doctor`,
 		Version:       version(),
 	}
 	root.SetVersionTemplate("ccmed {{.Version}}\n")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{unknownFlag(cmd, plainFlagError(err))} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{Err: unknownFlag(cmd, plainFlagError(err))} })
 	f := root.PersistentFlags()
 	f.BoolVar(&a.quiet, "quiet", false, "no progress on standard error")
 	f.BoolVar(&a.noColor, "no-color", false, "no colour, even on a terminal")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/usage"
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/sft"
 )
@@ -38,12 +39,9 @@ Without --strict an unscored sample is a result, not an error: it is counted and
 printed with its reason.`
 
 // usageError is a mistake in how a command was called.
-type usageError struct{ err error }
+type usageError = usage.Error
 
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
-
-func usagef(format string, a ...any) error { return &usageError{fmt.Errorf(format, a...)} }
+func usagef(format string, a ...any) error { return usage.Errorf(format, a...) }
 
 // partialError ends a command that did its work but met bad items on the way.
 type partialError struct{ err error }

@@ -133,7 +133,7 @@ func (x *extractFlags) pairs() ([]probe.Pair, error) {
 func (a *app) extract(ctx context.Context, x *extractFlags) error {
 	pairs, err := x.pairs()
 	if err != nil {
-		return &usageError{err}
+		return &usageError{Err: err}
 	}
 	dtype := activation.DType(strings.ToUpper(x.dtype))
 	if dtype != activation.F16 && dtype != activation.F32 {

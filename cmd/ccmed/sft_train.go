@@ -232,7 +232,7 @@ func (x *sftTrainFlags) override(f *pflag.FlagSet, under sft.Config) (sft.Config
 		x.config.ReuseTokens = map[string]string{sft.TurnEnd: names[0], sft.Speak: names[1], sft.EndSpeak: names[2]}
 	}
 	if err := x.config.Check(); err != nil {
-		return under, &usageError{err}
+		return under, &usageError{Err: err}
 	}
 	return x.config, nil
 }
@@ -357,7 +357,7 @@ func (a *app) openTraining(ctx context.Context, f *pflag.FlagSet, x *sftTrainFla
 	}
 	settings, err := sft.Preset(x.preset)
 	if err != nil {
-		return nil, &usageError{err}
+		return nil, &usageError{Err: err}
 	}
 	if len(env.GPUs) == 0 {
 		settings.DType, settings.LoadIn4Bit = "f32", false

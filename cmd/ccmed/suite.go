@@ -145,7 +145,7 @@ func readSuite(name string) (*suite.Suite, []byte, error) {
 	}
 	s, err := suite.Parse(file, source)
 	if err != nil {
-		return nil, nil, &usageError{err}
+		return nil, nil, &usageError{Err: err}
 	}
 	return s, source, nil
 }
@@ -195,7 +195,7 @@ func (a *app) loadSuite(name string, vars map[string]string, out string) ([]suit
 		err = fmt.Errorf("%w, as in --set %s=VALUE", err, missing.Names[0])
 	}
 	if err != nil {
-		return nil, "", &usageError{err}
+		return nil, "", &usageError{Err: err}
 	}
 	steps := make([]suiteStep, len(planned))
 	makesRun := map[string]bool{}

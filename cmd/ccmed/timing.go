@@ -81,7 +81,7 @@ func (a *app) timing(ctx context.Context, t *timingFlags) error {
 	o := timing.Options{Mode: timing.Mode(t.mode), FirstTurn: t.first, MinMass: t.minMass, ReasonTokens: t.reason, Seed: t.run.seed, Prompts: set}
 	task, err := timing.Task(ds, o)
 	if err != nil {
-		return &usageError{err}
+		return &usageError{Err: err}
 	}
 	f, err := a.newFleet(&t.models, map[string]string{timing.Role: ""})
 	if err != nil {
