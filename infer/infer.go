@@ -23,6 +23,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"math"
+	"strings"
 )
 
 // Roles of a Message.
@@ -227,4 +228,10 @@ type Backend interface {
 // a rendered prompt has.
 type TokenCounter interface {
 	CountTokens(ctx context.Context, rendered string) (int, error)
+}
+
+// ShortDigest is the beginning of a digest, as far as people compare it.
+func ShortDigest(digest string) string {
+	digest = strings.TrimPrefix(digest, "sha256:")
+	return digest[:min(12, len(digest))]
 }

@@ -163,15 +163,21 @@ func (x *Extraction) Bytes(n int) int64 {
 	return int64(len(x.Cells())) * int64(len(x.Reader.Layers())) * int64(n) * int64(x.Reader.Width()) * size
 }
 
-// Open makes the files of the cells in the run directory, or opens those that
-// are there to go on with them. The caller closes the extraction.
-func (x *Extraction) Open(ctx context.Context, dir *run.Dir, ds []dialogue.Dialogue) (err error) {
-	x.dir, x.order, x.rows = dir, ds, map[string]int{}
+// Use sets the dialogues, which give the rows. An extraction that goes on, or is one of
+// several shards, gets all of them.
+func (x *Extraction) Use(ds []dialogue.Dialogue) {
+	x.order, x.rows = ds, map[string]int{}
 	for i, d := range ds {
 		x.rows[d.Key()] = i
 	}
+}
+
+// Open makes the files of the cells in the run directory, or opens those that
+// are there to go on with them. Use comes before it. The caller closes the extraction.
+func (x *Extraction) Open(ctx context.Context, dir *run.Dir) (err error) {
+	x.dir = dir
 	x.files, err = createCells(ctx, dir, activation.Spec{Model: activation.ModelOf(x.Model), Layers: x.Reader.Layers(), Width: x.Reader.Width(), DType: x.DType},
-		x.Cells(), func(activation.Cell) int { return len(ds) })
+		x.Cells(), func(activation.Cell) int { return len(x.order) })
 	return err
 }
 
@@ -182,7 +188,7 @@ func (x *Extraction) Close() error {
 	return err
 }
 
-// Task returns the extraction over the dialogues that Open got.
+// Task returns the extraction over the dialogues that Use got.
 func (x *Extraction) Task() run.Task[dialogue.Dialogue] {
 	t := run.Task[dialogue.Dialogue]{Name: "extract"}
 	for _, d := range x.order {

@@ -100,7 +100,8 @@ func extractFrom(t *testing.T, x *probe.Extraction, path string, ds []dialogue.D
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := x.Open(context.Background(), dir, ds); err != nil {
+	x.Use(ds)
+	if err := x.Open(context.Background(), dir); err != nil {
 		t.Fatal(err)
 	}
 	defer x.Close()

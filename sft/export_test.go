@@ -87,7 +87,7 @@ func keysOf(h Holdout, rs []Record) map[string]bool {
 		case HoldoutDimension:
 			out[r.Dimension] = true
 		case HoldoutTemplate:
-			out[question(r.Template)] = true
+			out[dialogue.Question(r.Template)] = true
 		case HoldoutCountry:
 			for _, c := range r.Countries {
 				out[c] = true
@@ -315,7 +315,7 @@ func TestReleasedData(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, d := range train {
-		if dimension(d.Template()) == "" {
+		if d.Dimension() == "" {
 			t.Errorf("dialogue %s: the question %q has no dimension", d.Key(), d.Template())
 		}
 	}

@@ -3,6 +3,7 @@ package sft
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 
@@ -29,13 +30,13 @@ var Holdouts = []Holdout{HoldoutRandom, HoldoutDimension, HoldoutTemplate, Holdo
 func (h Holdout) keys(d dialogue.Dialogue) []string {
 	switch h {
 	case HoldoutDimension:
-		if dim := dimension(d.Template()); dim != "" {
+		if dim := d.Dimension(); dim != "" {
 			return []string{dim}
 		}
 		return nil
 	case HoldoutTemplate:
 		if t := d.Template(); t != "" {
-			return []string{question(t)}
+			return []string{dialogue.Question(t)}
 		}
 		return nil
 	case HoldoutCountry:
@@ -122,3 +123,5 @@ func divide(ds []dialogue.Dialogue, in func(dialogue.Dialogue) bool) (out, insid
 	slices.SortFunc(inside, byID)
 	return out, inside
 }
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

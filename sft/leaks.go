@@ -24,7 +24,7 @@ func leaks(evaluated, training []dialogue.Dialogue) Leaks {
 	l.Contexts.Shared, l.Contexts.Of = dialogue.SharedContexts(evaluated, training)
 	templates, values, countries := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, d := range training {
-		templates[question(d.Template())] = true
+		templates[dialogue.Question(d.Template())] = true
 		for agent := 1; agent <= 2; agent++ {
 			values[d.Value(agent)] = true
 		}
@@ -34,7 +34,7 @@ func leaks(evaluated, training []dialogue.Dialogue) Leaks {
 	}
 	statements := map[string]bool{}
 	for _, d := range evaluated {
-		if t := question(d.Template()); t != "" {
+		if t := dialogue.Question(d.Template()); t != "" {
 			l.Templates.count(templates[t])
 		}
 		for agent := 1; agent <= 2; agent++ {

@@ -63,24 +63,8 @@ type Prediction struct {
 // Steps of a prediction. The first one's samples are timing's.
 const (
 	StepDecide    = timing.StepDecide
-	StepUtterance = "utterance"
+	StepUtterance = timing.StepUtterance
 )
-
-// Utterance is the data of the step that follows the decision.
-type Utterance struct {
-	Gold     int    `json:"gold"`
-	Turn     int    `json:"turn"` // the model speaks after it; 0 when it never steps in
-	LastTurn int    `json:"last_turn"`
-	Stage    string `json:"stage"` // of the conflict
-	Context  string `json:"context"`
-	Text     string `json:"text"`
-	Source   string `json:"source"` // "model", or "none" when it never steps in
-	// Stop is "stop" where the model ended the span, "length" where the cap did.
-	Stop string `json:"stop,omitempty"`
-}
-
-// NotSpoken is why an utterance is unscored when the model never stepped in.
-const NotSpoken = "no turn was predicted"
 
 func (p *Prediction) withDefaults() Prediction {
 	q := *p
@@ -174,7 +158,7 @@ func (p Prediction) decide(ctx context.Context, _ infer.Backend, u run.Unit[dial
 	} else if err != nil {
 		return run.Sample{}, err
 	}
-	dec, err := timing.Decided(p.read(d), curve, p.FirstTurn, p.Threshold) // with the lengths that the model read
+	dec, err := timing.DecideAt(p.read(d), curve, p.FirstTurn, p.Threshold) // with the lengths that the model read
 	if err != nil {
 		return run.Sample{}, err
 	}
@@ -194,12 +178,12 @@ func (p Prediction) utter(ctx context.Context, b infer.Backend, u run.Unit[dialo
 	if err := json.Unmarshal(s.Data, &dec); err != nil {
 		return run.Sample{}, fmt.Errorf("read the decision about %s: %w", u.Item, err)
 	}
-	out := Utterance{Gold: dec.Gold, Turn: dec.Predicted, LastTurn: dec.LastTurn, Stage: dec.Stage, Context: dec.Context, Source: "none"}
+	out := timing.Utterance{Gold: dec.Gold, Turn: dec.Predicted, LastTurn: dec.LastTurn, Stage: dec.Stage, Context: dec.Context, Source: "none"}
 	switch {
 	case s.Unscored != "":
 		return encoded(out, s.Unscored)
 	case out.Turn == 0:
-		return encoded(out, NotSpoken)
+		return encoded(out, timing.NotSpoken)
 	}
 	r, err := b.Chat(ctx, p.Prompt(d, out.Turn), infer.Params{MaxTokens: p.MaxTokens, TopP: 1, Seed: p.Seed, Stop: []string{EndSpeak}})
 	if err != nil {

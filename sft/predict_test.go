@@ -167,7 +167,7 @@ func TestPrediction(t *testing.T) {
 					t.Errorf("dialogue %s, turn %d: P(speak) %g, want %g", d.Key(), pt.Turn, pt.P, want)
 				}
 			}
-			u, _ := decode[Utterance](t, samples, StepUtterance, d.Key())
+			u, _ := decode[timing.Utterance](t, samples, StepUtterance, d.Key())
 			if u.Text != "What matters to you both?" || u.Turn != turn || u.Stop != "stop" || u.Source != "model" {
 				t.Errorf("dialogue %s: utterance %+v", d.Key(), u)
 			}
@@ -179,7 +179,11 @@ func TestPrediction(t *testing.T) {
 				t.Errorf("decoded with %+v, want greedy up to %s", call.Params, EndSpeak)
 			}
 		}
-		m, err := timing.Score(samples, timing.ScoreOptions{Resamples: 100})
+		a, err := timing.Read(run.Each(samples))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := timing.Score(a, timing.ScoreOptions{Resamples: 100})
 		if err != nil || m.N != len(ds) || m.Scored != len(ds) || m.Mode != timing.DualHead {
 			t.Errorf("timing scores it as %+v (%v)", m, err)
 		}
@@ -208,11 +212,11 @@ func TestPredictionThresholds(t *testing.T) {
 		b := &infertest.Scripted{}
 		samples := predicted(t, p, []dialogue.Dialogue{d}, b)
 		dec, _ := decode[timing.Decision](t, samples, StepDecide, d.Key())
-		u, s := decode[Utterance](t, samples, StepUtterance, d.Key())
+		u, s := decode[timing.Utterance](t, samples, StepUtterance, d.Key())
 		if dec.Predicted != c.want || u.Turn != c.want {
 			t.Errorf("threshold %g from turn %d: turn %d, utterance after %d, want %d", c.threshold, c.first, dec.Predicted, u.Turn, c.want)
 		}
-		if never := c.want == 0; never != (s.Unscored == NotSpoken) || never != (u.Source == "none") || never == (b.Count() == 1) {
+		if never := c.want == 0; never != (s.Unscored == timing.NotSpoken) || never != (u.Source == "none") || never == (b.Count() == 1) {
 			t.Errorf("threshold %g from turn %d: utterance %+v unscored %q, %d requests", c.threshold, c.first, u, s.Unscored, b.Count())
 		}
 	}
@@ -334,7 +338,7 @@ func TestPredictionOfRealModel(t *testing.T) {
 		}
 	}
 	samples := predicted(t, p, []dialogue.Dialogue{d}, e)
-	u, s := decode[Utterance](t, samples, StepUtterance, d.Key())
+	u, s := decode[timing.Utterance](t, samples, StepUtterance, d.Key())
 	if u.Turn != 1 || strings.Contains(u.Text, EndSpeak) || s.Usage.Generated == 0 || s.Usage.Prompt == 0 {
 		t.Errorf("utterance %+v, usage %+v", u, s.Usage)
 	}

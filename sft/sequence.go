@@ -87,7 +87,7 @@ func Training(d dialogue.Dialogue) (Record, error) {
 		Utterance: utterance,
 		Group:     d.ContextKey(),
 		Stage:     d.Stage.String(),
-		Dimension: dimension(d.Template()),
+		Dimension: d.Dimension(),
 		Template:  d.Template(),
 		Countries: d.Countries(),
 		Dialogue:  Sequence(d, d.LastTurn()),

@@ -112,17 +112,3 @@ func TestLineBreaksBecomeSpaces(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
-
-func TestSurvey(t *testing.T) {
-	for template, want := range map[string]item{
-		"that having the army rule is bad.":  {dimension: "political culture and political regimes", name: "army rule"},
-		"that having the army rule is good.": {dimension: "political culture and political regimes", name: "army rule"},
-		"in the press.":                      {dimension: "social capital, trust and organizational membership", name: "confidence in the press"},
-		"confidence in the press at all.":    {dimension: "social capital, trust and organizational membership", name: "confidence in the press"},
-		"that tea is better than coffee.":    {name: "that tea is better than coffee."},
-	} {
-		if dimension(template) != want.dimension || question(template) != want.name {
-			t.Errorf("%q: dimension %q, question %q", template, dimension(template), question(template))
-		}
-	}
-}

@@ -8,6 +8,8 @@ import (
 // aggregate is a mean over the scored units of one metric under one condition.
 type aggregate struct {
 	metric, condition string
+	binary            bool // its mean is an accuracy
+	lower             bool // is better
 	scored, unscored  int
 	mean              float64
 	stderr            *float64 // nil where there is none
@@ -23,27 +25,27 @@ func (x *Run) aggregates() []aggregate {
 	}
 	var all []*sums
 	at := map[[2]string]*sums{}
-	for _, u := range x.units {
-		for _, s := range u.scores {
-			k := [2]string{u.key.Condition, s.metric}
+	for _, u := range x.table.Rows {
+		for _, s := range u.Scores {
+			k := [2]string{u.Key.Condition, s.Metric}
 			a := at[k]
 			if a == nil {
-				a = &sums{aggregate: aggregate{metric: s.metric, condition: u.key.Condition}}
+				a = &sums{aggregate: aggregate{metric: s.Metric, condition: u.Key.Condition, binary: s.Binary, lower: s.LowerIsBetter}}
 				at[k] = a
 				all = append(all, a)
 			}
-			if s.unscored != "" {
+			if s.Unscored != "" {
 				a.unscored++
 				continue
 			}
 			a.scored++
-			a.values, a.clusters = append(a.values, s.value), append(a.clusters, u.context)
+			a.values, a.clusters = append(a.values, s.Value), append(a.clusters, u.Cluster)
 		}
 	}
 	out := make([]aggregate, len(all))
 	for i, a := range all {
 		a.mean, a.stderr = clusteredMean(a.values, a.clusters)
-		if x.constant {
+		if x.table.Constant {
 			a.stderr = nil
 		}
 		out[i] = a.aggregate

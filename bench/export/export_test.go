@@ -21,6 +21,7 @@ import (
 	"github.com/ccmed/ccmed/bench/dmis"
 	"github.com/ccmed/ccmed/bench/mediation"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/bench/timing"
 	"github.com/ccmed/ccmed/infer"
 )
@@ -94,11 +95,38 @@ func decisions(t *testing.T) []run.Sample {
 
 func read(t *testing.T, id run.Identity, samples []run.Sample) *Run {
 	t.Helper()
-	x, err := Read(folder(t, id, samples))
+	x, err := readFolder(t, folder(t, id, samples))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return x
+}
+
+// readFolder reads a run as the program does.
+func readFolder(t *testing.T, d *run.Dir) (*Run, error) {
+	a := &task.Archive{Benches: task.Registry{timing.Bench{}, mediation.Bench{}}, Note: func(string, ...any) {}}
+	r, err := a.Open(d.Path())
+	if err != nil {
+		return nil, err
+	}
+	res, err := r.Result(t.Context(), task.ScoreOptions{})
+	if err != nil {
+		return nil, err
+	}
+	table, err := res.Table(t.Context())
+	if err != nil {
+		return nil, err
+	}
+	return Read(r, table)
+}
+
+// rows are the rows of an export.
+func rows[T any](x *Run) []T {
+	var out []T
+	for _, r := range x.table.Rows {
+		out = append(out, *r.Value.(*T))
+	}
+	return out
 }
 
 func text(t *testing.T, x *Run, f Format) []byte {
@@ -149,17 +177,17 @@ func TestTimingTables(t *testing.T) {
 		}
 	}
 	// The three tables hold the same rows.
-	var fromJSON []TimingRow
+	var fromJSON []timing.Row
 	dec := json.NewDecoder(bytes.NewReader(text(t, x, JSONL)))
 	for dec.More() {
-		var r TimingRow
+		var r timing.Row
 		if err := dec.Decode(&r); err != nil {
 			t.Fatal(err)
 		}
 		fromJSON = append(fromJSON, r)
 	}
 	b := text(t, x, Parquet)
-	fromParquet, err := parquet.Read[TimingRow](bytes.NewReader(b), int64(len(b)))
+	fromParquet, err := parquet.Read[timing.Row](bytes.NewReader(b), int64(len(b)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,10 +202,10 @@ func TestTimingTables(t *testing.T) {
 // A decision head's line and threshold are in the row of its decision.
 func TestDualHead(t *testing.T) {
 	d := timing.Decision{Mode: timing.DualHead, Gold: 4, Stage: "Denial", Context: "c1", FirstTurn: 3, LastTurn: 6, Predicted: 4, Threshold: 0.4}
-	samples := []run.Sample{sample(t, timing.StepDecide, "1", "dual-head", 0, "", d), sample(t, stepUtterance, "1", "dual-head", 0, "", map[string]any{"text": "Let us hear both.", "turn": 4})}
+	samples := []run.Sample{sample(t, timing.StepDecide, "1", "dual-head", 0, "", d), sample(t, timing.StepUtterance, "1", "dual-head", 0, "", map[string]any{"text": "Let us hear both.", "turn": 4})}
 	samples[0].Prompts = nil // it reads states, not answers
 	x := read(t, identity("timing"), samples)
-	r := x.rows.row(0).(TimingRow)
+	r := rows[timing.Row](x)[0]
 	if r.Utterance == nil || *r.Utterance != "Let us hear both." || r.Threshold == nil || *r.Threshold != 0.4 || r.Prompt == nil {
 		t.Errorf("row %+v", r)
 	}
@@ -258,9 +286,9 @@ func TestMediationRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, o := range outcomes {
-			i := slices.IndexFunc(x.units, func(u unit) bool { return u.key == run.Key{Item: o.Item, Condition: o.Condition, Repeat: repeat} })
-			r := x.rows.row(i).(MediationRow)
-			for name, column := range r.metrics() {
+			i := slices.IndexFunc(x.table.Rows, func(u task.Row) bool { return u.Key == run.Key{Item: o.Item, Condition: o.Condition, Repeat: repeat} })
+			r := rows[mediation.Row](x)[i]
+			for name, column := range r.Metrics() {
 				want, ok := o.Values[name]
 				if got := *column; (got != nil) != ok || ok && *got != want {
 					t.Errorf("%s of %s %s %d: %v, want %v (%t)", name, o.Item, o.Condition, repeat, got, want, ok)
@@ -268,20 +296,20 @@ func TestMediationRows(t *testing.T) {
 			}
 		}
 	}
-	r := x.rows.row(0).(MediationRow)
+	r := rows[mediation.Row](x)[0]
 	if r.Repeat != 0 || *r.PreStage != 0 || *r.PostStage != 4 || !slices.Equal(r.TrajectoryStage, []int32{1, 4}) || !slices.Equal(r.Continuation, []string{"Well.", "Fine."}) {
 		t.Errorf("first row %+v", r)
 	}
-	lost := x.rows.row(2).(MediationRow)
+	lost := rows[mediation.Row](x)[2]
 	if lost.Scored || lost.Unscored == nil || !strings.HasPrefix(*lost.Unscored, "delta_auc, auc_paige") || !strings.Contains(*lost.Unscored, "mass 0.01") || lost.AUC != nil || lost.JudgeScore == nil {
 		t.Errorf("row without a label: %+v, reason %v", lost, lost.Unscored)
 	}
-	if r := x.rows.row(3).(MediationRow); r.JudgeScore != nil || !r.Scored || r.Utterance != nil {
+	if r := rows[mediation.Row](x)[3]; r.JudgeScore != nil || !r.Scored || r.Utterance != nil {
 		t.Errorf("unmediated: nothing was said, so nothing is missing: %+v", r)
 	}
 	b := text(t, x, Parquet)
-	if rows, err := parquet.Read[MediationRow](bytes.NewReader(b), int64(len(b))); err != nil || cmp.Diff([]MediationRow(x.rows.(table[MediationRow])), rows) != "" {
-		t.Errorf("Parquet: %v\n%s", err, cmp.Diff([]MediationRow(x.rows.(table[MediationRow])), rows))
+	if back, err := parquet.Read[mediation.Row](bytes.NewReader(b), int64(len(b))); err != nil || cmp.Diff(rows[mediation.Row](x), back) != "" {
+		t.Errorf("Parquet: %v\n%s", err, cmp.Diff(rows[mediation.Row](x), back))
 	}
 }
 
@@ -327,12 +355,12 @@ func TestInspect(t *testing.T) {
 	}
 	var values []any
 	for _, s := range log.Samples {
-		values = append(values, s.Scores[turnAcc].Value)
+		values = append(values, s.Scores["turn_acc"].Value)
 	}
 	if diff := cmp.Diff([]any{"C", "I", nil, "I"}, values); diff != "" {
 		t.Errorf("values (-want +got):\n%s", diff)
 	}
-	if s := log.Samples[2].Scores[turnAcc]; s.Reason != "mass 0.01 is below 0.05" || s.Explanation != s.Reason {
+	if s := log.Samples[2].Scores["turn_acc"]; s.Reason != "mass 0.01 is below 0.05" || s.Explanation != s.Reason {
 		t.Errorf("unscored: %+v", s)
 	}
 	if r := log.Samples[3].Metadata.Reasoning; r == nil || !strings.Contains(*r, `{"value":"`+"\x00"+`"}`) {
@@ -448,35 +476,35 @@ func TestReadRefuses(t *testing.T) {
 		name, task, prompts, want string
 		samples                   []run.Sample
 	}{
-		{"another task", "extract", "", "timing and mediation runs can be exported", nil},
+		{"another task", "extract", "", "this version knows no such task", nil},
 		{"an empty run", "timing", "", "ccmed runs resume", nil},
 		{"a damaged prompt", "timing", "{\n", "prompts.jsonl:1 is damaged", decisions(t)},
-		{"data of another kind", "timing", "", "its data cannot be read", []run.Sample{sample(t, timing.StepDecide, "1", "stream", 0, "", "text")}},
+		{"data of another kind", "timing", "", "timing sample of item 1: json: cannot unmarshal string", []run.Sample{sample(t, timing.StepDecide, "1", "stream", 0, "", "text")}},
 	} {
 		d := folder(t, identity(c.task), c.samples)
 		if c.prompts != "" {
 			write(t, filepath.Join(d.Path(), run.PromptsFile), c.prompts)
 		}
-		if _, err := Read(d); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := readFolder(t, d); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
 }
 
 func TestColumns(t *testing.T) {
-	for _, task := range []string{"timing", "mediation"} {
+	for _, row := range []any{timing.Row{}, mediation.Row{}} {
 		seen := map[string]bool{}
-		for _, c := range Columns(task) {
+		for _, c := range Columns(row) {
 			if c.Name == "" || c.Doc == "" || seen[c.Name] {
-				t.Errorf("%s: column %+v", task, c)
+				t.Errorf("%T: column %+v", row, c)
 			}
 			seen[c.Name] = true
 		}
 	}
-	if c := Columns("timing")[14]; c != (Column{"correct", "bool", true, c.Doc}) {
+	if c := Columns(timing.Row{})[14]; c != (Column{"correct", "bool", true, c.Doc}) {
 		t.Errorf("column %+v", c)
 	}
-	if Columns("extract") != nil {
-		t.Error("extract has columns")
+	if Columns(nil) != nil {
+		t.Error("no row has columns")
 	}
 }

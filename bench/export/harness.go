@@ -14,8 +14,7 @@ import (
 	"strings"
 
 	"github.com/ccmed/ccmed/bench/disk"
-	"github.com/ccmed/ccmed/bench/mediation"
-	"github.com/ccmed/ccmed/bench/timing"
+	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/bench/visible"
 	"github.com/ccmed/ccmed/infer"
 )
@@ -53,7 +52,7 @@ type doc struct {
 // them cautions_DATE.txt where there are any, and returns that folder. Their names carry the start of the run: a file that
 // exists is an error of fs.ErrExist unless replace is set.
 func (x *Run) WriteHarness(dir string, replace bool) (string, error) {
-	model := x.manifest.Identity.Models[timing.Role]
+	model := x.manifest.Identity.Models[x.about.Subject]
 	if model.Name == "" {
 		model.Backend, model.Name = "none", "none"
 	}
@@ -72,17 +71,17 @@ func (x *Run) WriteHarness(dir string, replace bool) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("export %s as lm-eval: %w", x.name, err)
 		}
-		task := x.harnessTask(condition)
-		hashes[task] = hash
-		files[fmt.Sprintf("samples_%s_%s.jsonl", task, date)] = text
+		name := x.harnessTask(condition)
+		hashes[name] = hash
+		files[fmt.Sprintf("samples_%s_%s.jsonl", name, date)] = text
 	}
 	results, err := plainJSON(x.harnessResults(model, hashes), "  ")
 	if err != nil {
 		return "", fmt.Errorf("export %s as lm-eval: %w", x.name, err)
 	}
 	files["results_"+date+".json"] = results
-	if len(x.cautions) > 0 {
-		files["cautions_"+date+".txt"] = []byte(visible.Text(strings.Join(x.cautions, "\n")) + "\n")
+	if len(x.table.Cautions) > 0 {
+		files["cautions_"+date+".txt"] = []byte(visible.Text(strings.Join(x.table.Cautions, "\n")) + "\n")
 	}
 	for name := range files {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil && !replace {
@@ -134,9 +133,9 @@ func (x *Run) harnessTask(condition string) string {
 // conditions lists the conditions of the rows.
 func (x *Run) conditions() []string {
 	var out []string
-	for _, u := range x.units {
-		if !slices.Contains(out, u.key.Condition) {
-			out = append(out, u.key.Condition)
+	for _, u := range x.table.Rows {
+		if !slices.Contains(out, u.Key.Condition) {
+			out = append(out, u.Key.Condition)
 		}
 	}
 	return out
@@ -145,16 +144,16 @@ func (x *Run) conditions() []string {
 // harnessSamples returns the lines of one condition and the hash over them.
 func (x *Run) harnessSamples(condition string) (text []byte, hash string, err error) {
 	var metrics []string // every line has all of them, so that its type is the same
-	for _, u := range x.units {
-		for _, s := range u.scores {
-			if u.key.Condition == condition && !slices.Contains(metrics, s.metric) {
-				metrics = append(metrics, s.metric)
+	for _, u := range x.table.Rows {
+		for _, s := range u.Scores {
+			if u.Key.Condition == condition && !slices.Contains(metrics, s.Metric) {
+				metrics = append(metrics, s.Metric)
 			}
 		}
 	}
 	var all strings.Builder
-	for _, u := range x.units {
-		if u.key.Condition != condition {
+	for _, u := range x.table.Rows {
+		if u.Key.Condition != condition {
 			continue
 		}
 		s, err := x.harnessSample(u, metrics, bytes.Count(text, []byte{'\n'}))
@@ -171,41 +170,33 @@ func (x *Run) harnessSamples(condition string) (text []byte, hash string, err er
 	return text, hashOf(all.String()), nil
 }
 
-func (x *Run) harnessSample(u unit, metrics []string, number int) (harnessSample, error) {
-	prompt := x.lastPrompt(u, u.asking)
-	s := harnessSample{DocID: number, Doc: doc{u.key.Item, u.key.Condition, u.key.Repeat, u.context, prompt}, Target: u.target,
+func (x *Run) harnessSample(u task.Row, metrics []string, number int) (harnessSample, error) {
+	prompt := x.prompts[u.Input].text()
+	s := harnessSample{DocID: number, Doc: doc{u.Key.Item, u.Key.Condition, u.Key.Repeat, u.Cluster, prompt}, Target: u.Target,
 		Arguments: map[string]object{"gen_args_0": {"arg_0": prompt, "arg_1": x.generation()}},
-		Resps:     [][]string{{u.output}}, Filtered: []string{u.output}, Filter: "none", Metrics: []string{}, values: map[string]*float64{}}
+		Resps:     [][]string{{u.Output}}, Filtered: []string{u.Output}, Filter: "none", Metrics: []string{}, values: map[string]*float64{}}
 	why := map[string]string{}
-	for _, c := range u.scores {
-		if c.unscored != "" {
-			why[c.metric] = c.unscored
+	for _, c := range u.Scores {
+		if c.Unscored != "" {
+			why[c.Metric] = c.Unscored
 			continue
 		}
-		s.Metrics = append(s.Metrics, c.metric)
-		s.values[c.metric] = &c.value
+		s.Metrics = append(s.Metrics, c.Metric)
+		s.values[c.Metric] = &c.Value
 	}
-	s.Unscored = known(reasons(why, metrics))
+	s.Unscored = task.Known(task.Reasons(why, metrics))
 	// The harness hashes a document as Python's json.dumps(doc, indent=2) writes it.
 	b, err := plainJSON(s.Doc, "  ")
 	if err != nil {
 		return s, err
 	}
-	s.DocHash, s.PromptSum, s.TargetSum = hashOf(strings.TrimSuffix(string(b), "\n")), hashOf(prompt), hashOf(u.target)
+	s.DocHash, s.PromptSum, s.TargetSum = hashOf(strings.TrimSuffix(string(b), "\n")), hashOf(prompt), hashOf(u.Target)
 	return s, nil
 }
 
 // generation tells how the answer was decoded: a choice is the next token.
 func (x *Run) generation() object {
-	o := x.manifest.Identity.Options
-	tokens, temperature := 1, 0.0
-	if n, ok := o["max_tokens"].(float64); ok && x.manifest.Identity.Task == "mediation" {
-		tokens = int(n)
-	}
-	if t, ok := o["temperature"].(float64); ok {
-		temperature = t
-	}
-	return object{"max_gen_toks": tokens, "temperature": temperature}
+	return object{"max_gen_toks": max(1, x.table.MaxTokens), "temperature": x.table.Temperature}
 }
 
 // line is the sample with its metrics as fields, null where there is no value.
@@ -232,22 +223,22 @@ func (x *Run) harnessResults(model infer.Model, hashes map[string]string) object
 	results, subtasks, configs, versions := object{}, object{}, object{}, object{}
 	shots, higher, counts := object{}, object{}, object{}
 	for _, condition := range x.conditions() {
-		task := x.harnessTask(condition)
+		name := x.harnessTask(condition)
 		n, scored := 0, 0
-		for _, u := range x.units {
-			if u.key.Condition == condition {
+		for _, u := range x.table.Rows {
+			if u.Key.Condition == condition {
 				n++
-				if !slices.ContainsFunc(u.scores, func(s score) bool { return s.unscored != "" }) {
+				if !slices.ContainsFunc(u.Scores, func(s task.Score) bool { return s.Unscored != "" }) {
 					scored++
 				}
 			}
 		}
-		r, up, list := object{"name": task, "alias": task, "sample_len": n}, object{}, []object{}
+		r, up, list := object{"name": name, "alias": name, "sample_len": n}, object{}, []object{}
 		for _, a := range x.aggregates() {
 			if a.condition != condition {
 				continue
 			}
-			up[a.metric] = !slices.Contains([]string{mediation.JS, mediation.TV}, a.metric)
+			up[a.metric] = !a.lower
 			list = append(list, object{"metric": a.metric, "aggregation": "mean", "higher_is_better": up[a.metric]})
 			if a.scored > 0 {
 				r[a.metric+",none"] = a.mean
@@ -256,10 +247,10 @@ func (x *Run) harnessResults(model infer.Model, hashes map[string]string) object
 				}
 			}
 		}
-		results[task], subtasks[task], versions[task], shots[task], higher[task] = r, []string{}, 1.0, 0, up
-		counts[task] = object{"original": n, "effective": scored}
-		configs[task] = object{"task": task, "dataset_path": id.Options["data"], "output_type": "generate_until", "num_fewshot": 0, "repeats": 1,
-			"metric_list": list, "metadata": object{"version": 1.0, "data_hash": id.DataHash, "prompts": id.Prompts, "options": id.Options, "cautions": append([]string{}, x.cautions...)}}
+		results[name], subtasks[name], versions[name], shots[name], higher[name] = r, []string{}, 1.0, 0, up
+		counts[name] = object{"original": n, "effective": scored}
+		configs[name] = object{"task": name, "dataset_path": id.Options["data"], "output_type": "generate_until", "num_fewshot": 0, "repeats": 1,
+			"metric_list": list, "metadata": object{"version": 1.0, "data_hash": id.DataHash, "prompts": id.Prompts, "options": id.Options, "cautions": append([]string{}, x.table.Cautions...)}}
 	}
 	return object{"results": results, "group_subtasks": subtasks, "configs": configs, "versions": versions, "n-shot": shots, "higher_is_better": higher, "n-samples": counts,
 		"config": object{"model": model.Backend, "model_args": object{"model": model.Name}, "model_sha": model.Digest, "model_dtype": model.Quantization,
@@ -268,7 +259,7 @@ func (x *Run) harnessResults(model infer.Model, hashes map[string]string) object
 		"date": float64(x.started().UnixMilli()) / 1000, "git_hash": id.Version, "pretty_env_info": "ccmed " + id.Version, "upper_git_hash": nil,
 		"task_hashes": hashes, "model_source": model.Backend, "model_name": model.Name, "model_name_sanitized": sanitized(model.Name),
 		"system_instruction": nil, "system_instruction_sha": nil, "fewshot_as_multiturn": false, "chat_template": nil, "chat_template_sha": model.TemplateHash,
-		"max_length":                    id.NumCtx[timing.Role],
+		"max_length":                    id.NumCtx[x.about.Subject],
 		"total_evaluation_time_seconds": fmt.Sprint(x.ended().Sub(x.started()).Seconds())}
 }
 

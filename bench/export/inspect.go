@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/ccmed/ccmed/bench/run"
-	"github.com/ccmed/ccmed/bench/timing"
+	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/infer"
 )
 
@@ -181,11 +181,11 @@ func (x *Run) inspect() (evalLog, error) {
 	id := x.manifest.Identity
 	status := map[string]string{run.StatusDone: "success", run.StatusInterrupted: "cancelled", run.StatusFailed: "error"}[x.manifest.Status]
 	log := evalLog{Version: 2, Status: cmp.Or(status, "started"), Plan: object{"name": "plan", "steps": []object{{"solver": "ccmed/" + id.Task, "params": object{}}}},
-		Results: evalResults{Total: len(x.units), Completed: len(x.units), Scores: x.evalScores()},
+		Results: evalResults{Total: len(x.table.Rows), Completed: len(x.table.Rows), Scores: x.evalScores()},
 		Stats:   evalStats{Started: stamp(x.started()), Completed: stamp(x.ended()), Usage: map[string]modelUsage{}, Roles: map[string]modelUsage{}}}
 	epochs := 1
-	ids := make([]string, 0, len(x.units))
-	for i := range x.units {
+	ids := make([]string, 0, len(x.table.Rows))
+	for i := range x.table.Rows {
 		s, err := x.evalSample(i)
 		if err != nil {
 			return log, err
@@ -195,9 +195,10 @@ func (x *Run) inspect() (evalLog, error) {
 			ids = append(ids, s.ID)
 		}
 	}
-	for _, u := range x.all {
-		x.spend(u, log.Stats.Usage, log.Stats.Roles)
+	for _, u := range x.table.Rows {
+		x.spend(u.Steps, log.Stats.Usage, log.Stats.Roles)
 	}
+	x.spend(x.table.Rest, log.Stats.Usage, log.Stats.Roles)
 	data, _ := id.Options["data"].(string)
 	roles := object{}
 	for _, r := range slices.Sorted(maps.Keys(id.Models)) {
@@ -208,7 +209,7 @@ func (x *Run) inspect() (evalLog, error) {
 		"solver": "ccmed/" + id.Task, "model": x.mainModel(), "model_generate_config": object{"seed": id.Seed}, "model_args": object{}, "model_roles": roles,
 		"dataset": object{"name": filepath.Base(data), "location": data, "samples": len(ids), "sample_ids": ids, "shuffled": false},
 		"config":  object{"epochs": epochs}, "packages": object{"ccmed": id.Version},
-		"metadata": object{"run": x.name, "data_hash": id.DataHash, "items_hash": id.ItemsHash, "prompt_templates": id.Prompts, "samples_sha256": x.manifest.SamplesHash, "cautions": append([]string{}, x.cautions...)},
+		"metadata": object{"run": x.name, "data_hash": id.DataHash, "items_hash": id.ItemsHash, "prompt_templates": id.Prompts, "samples_sha256": x.manifest.SamplesHash, "cautions": append([]string{}, x.table.Cautions...)},
 		"scorers":  x.scorers()}
 	return log, nil
 }
@@ -249,15 +250,15 @@ func modelName(m infer.Model) string { return m.Backend + "/" + m.Name }
 // mainModel is the model that the run is about; Inspect has a name for none, as
 // where lines made elsewhere are scored.
 func (x *Run) mainModel() string {
-	if m, ok := x.manifest.Identity.Models[timing.Role]; ok { // mediation's mediator has the same name
+	if m, ok := x.manifest.Identity.Models[x.about.Subject]; ok {
 		return modelName(m)
 	}
 	return "none/none"
 }
 
-// mean is the name of the aggregate of a metric.
-func mean(metric string) string {
-	if metric == turnAcc {
+// mean is the name of the aggregate.
+func (a aggregate) meanName() string {
+	if a.binary {
 		return "accuracy"
 	}
 	return "mean"
@@ -285,13 +286,13 @@ func (x *Run) evalScores() []evalScore {
 		}
 		cluster := object{"cluster": "context"}
 		if len(conditions) == 1 {
-			s.Metrics[mean(a.metric)] = evalMetric{Name: mean(a.metric), Value: a.mean, Params: object{}}
+			s.Metrics[a.meanName()] = evalMetric{Name: a.meanName(), Value: a.mean, Params: object{}}
 			if a.stderr != nil {
 				s.Metrics["stderr"] = evalMetric{Name: "stderr", Value: *a.stderr, Params: cluster}
 			}
 			continue
 		}
-		s.Metrics[a.condition] = evalMetric{Name: a.condition, Group: mean(a.metric), Value: a.mean, Params: object{}}
+		s.Metrics[a.condition] = evalMetric{Name: a.condition, Group: a.meanName(), Value: a.mean, Params: object{}}
 		if a.stderr != nil {
 			s.Metrics[a.condition+"_stderr"] = evalMetric{Name: a.condition, Group: "stderr", Value: *a.stderr, Params: cluster}
 		}
@@ -305,29 +306,30 @@ func (x *Run) scorers() []object {
 	for _, a := range x.aggregates() {
 		if !slices.Contains(seen, a.metric) {
 			seen = append(seen, a.metric)
-			out = append(out, object{"name": a.metric, "metrics": []object{{"name": mean(a.metric)}, {"name": "stderr", "options": object{"cluster": "context"}}}})
+			out = append(out, object{"name": a.metric, "metrics": []object{{"name": a.meanName()}, {"name": "stderr", "options": object{"cluster": "context"}}}})
 		}
 	}
 	return out
 }
 
-// sampleID names a unit within the log, and in an archive the sample's file. The conditions of a mediation run are
-// samples of their own; a timing run has one.
+// sampleID names a unit within the log, and in an archive the sample's file. Conditions are samples of
+// their own.
 func (x *Run) sampleID(k run.Key) string {
-	if x.manifest.Identity.Task == "timing" {
+	if x.single {
 		return fileName(k.Item)
 	}
 	return fileName(k.Item + " " + k.Condition)
 }
 
 func (x *Run) evalSample(i int) (evalSample, error) {
-	u := x.units[i]
-	s := evalSample{ID: x.sampleID(u.key), Epoch: u.key.Repeat + 1, UUID: short(x.name, u.key.String()), Target: u.target, Scores: map[string]any{},
+	u := x.table.Rows[i]
+	s := evalSample{ID: x.sampleID(u.Key), Epoch: u.Key.Repeat + 1, UUID: short(x.name, u.Key.String()), Target: u.Target, Scores: map[string]any{},
 		Usage: map[string]modelUsage{}, Roles: map[string]modelUsage{}, Messages: []chatMessage{}}
-	_, s.Seconds = u.cost()
-	x.spend(u, s.Usage, s.Roles)
+	usage, seconds := task.Cost(u.Steps)
+	s.Seconds = seconds
+	x.spend(u.Steps, s.Usage, s.Roles)
 	s.Input = ""
-	if last, ok := x.input(u, u.asking); ok {
+	if last, ok := x.prompts[u.Input]; ok {
 		s.Input, s.Messages = last.text(), []chatMessage{{Role: infer.User, Content: last.text(), Source: "input"}}
 		if last.Prompt != nil && len(last.Prompt.Messages) > 0 {
 			s.Messages = nil
@@ -338,23 +340,22 @@ func (x *Run) evalSample(i int) (evalSample, error) {
 		}
 	}
 	model := x.mainModel()
-	answer := chatMessage{Role: infer.Assistant, Content: u.output, Source: "generate", Model: model}
+	answer := chatMessage{Role: infer.Assistant, Content: u.Output, Source: "generate", Model: model}
 	s.Messages = append(s.Messages, answer)
-	usage, _ := u.cost()
-	s.Output = object{"model": model, "choices": []object{{"message": answer, "stop_reason": cmp.Or(u.stop, "unknown")}}, "completion": u.output, "usage": newUsage(usage), "time": s.Seconds}
-	for _, c := range u.scores {
-		v := object{"value": any(c.value), "answer": u.output, "explanation": c.explanation}
+	s.Output = object{"model": model, "choices": []object{{"message": answer, "stop_reason": cmp.Or(stopReasons[u.Stop], "unknown")}}, "completion": u.Output, "usage": newUsage(usage), "time": s.Seconds}
+	for _, c := range u.Scores {
+		v := object{"value": any(c.Value), "answer": u.Output, "explanation": c.Explanation}
 		switch {
-		case c.unscored != "":
-			v = object{"value": unscoredValue, "answer": u.output, "explanation": c.unscored, "reason": c.unscored}
-		case c.metric == turnAcc && c.value == 1:
+		case c.Unscored != "":
+			v = object{"value": unscoredValue, "answer": u.Output, "explanation": c.Unscored, "reason": c.Unscored}
+		case c.Binary && c.Value == 1:
 			v["value"] = "C"
-		case c.metric == turnAcc:
+		case c.Binary:
 			v["value"] = "I"
 		}
-		s.Scores[c.metric] = v
+		s.Scores[c.Metric] = v
 	}
-	b, err := json.Marshal(x.rows.row(i))
+	b, err := json.Marshal(u.Value)
 	if err != nil {
 		return s, err
 	}
@@ -362,16 +363,16 @@ func (x *Run) evalSample(i int) (evalSample, error) {
 		return s, err
 	}
 	delete(s.Metadata, "prompt") // it is the input
-	for _, c := range u.scores {
-		delete(s.Metadata, c.metric)
+	for _, c := range u.Scores {
+		delete(s.Metadata, c.Metric)
 	}
 	return s, nil
 }
 
-// spend adds what a unit's samples cost to the usage of models and of roles.
-func (x *Run) spend(u unit, models, roles map[string]modelUsage) {
-	for _, s := range u.samples() {
-		role, ok := stepRoles[s.Step]
+// spend adds what samples cost to the usage of models and of roles.
+func (x *Run) spend(steps []run.Sample, models, roles map[string]modelUsage) {
+	for _, s := range steps {
+		role, ok := x.about.Roles[s.Step]
 		m, known := x.manifest.Identity.Models[role]
 		if !ok || !known || s.Usage == (infer.Usage{}) {
 			continue

@@ -12,21 +12,6 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// rows are the rows of one task.
-type rows interface {
-	len() int
-	row(i int) any
-	csv(w io.Writer) error
-	parquet(w io.Writer) error
-}
-
-// table holds rows of one struct. Its fields are the columns: json and parquet
-// name them, doc says what they hold; a pointer may be null.
-type table[T any] []T
-
-func (t table[T]) len() int      { return len(t) }
-func (t table[T]) row(i int) any { return t[i] }
-
 // Column describes a column of a table.
 type Column struct {
 	Name string
@@ -35,16 +20,14 @@ type Column struct {
 	Doc  string
 }
 
-// Columns describes the columns of the tables of a task ("timing" or
-// "mediation"), in their order; nil for any other.
-func Columns(task string) []Column {
-	switch task {
-	case "timing":
-		return columns(reflect.TypeFor[TimingRow]())
-	case "mediation":
-		return columns(reflect.TypeFor[MediationRow]())
+// Columns describes the columns of rows like the one given, in their order: its fields
+// are the columns; json and parquet name them, doc says what they hold; a pointer may be
+// null. Without a row there are none.
+func Columns(row any) []Column {
+	if t := reflect.TypeOf(row); t == nil || t.Kind() != reflect.Struct {
+		return nil
 	}
-	return nil
+	return columns(reflect.TypeOf(row))
 }
 
 func columns(t reflect.Type) []Column {
@@ -75,18 +58,18 @@ func columns(t reflect.Type) []Column {
 func (x *Run) writeJSONL(w io.Writer) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	for i := range x.rows.len() {
-		if err := enc.Encode(x.rows.row(i)); err != nil {
+	for _, r := range x.table.Rows {
+		if err := enc.Encode(r.Value); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// csv writes lists as JSON in one field.
-func (t table[T]) csv(w io.Writer) error {
+// writeCSV writes lists as JSON in one field.
+func (x *Run) writeCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
-	fields := reflect.VisibleFields(reflect.TypeFor[T]())
+	fields := reflect.VisibleFields(reflect.TypeOf(x.table.Rows[0].Value).Elem())
 	record := make([]string, len(fields))
 	for i, f := range fields {
 		record[i] = f.Tag.Get("json")
@@ -94,12 +77,12 @@ func (t table[T]) csv(w io.Writer) error {
 	if err := out.Write(record); err != nil {
 		return err
 	}
-	for i := range t {
-		v := reflect.ValueOf(&t[i]).Elem()
+	for _, r := range x.table.Rows {
+		v := reflect.ValueOf(r.Value).Elem()
 		for j, f := range fields {
 			s, err := field(v.FieldByIndex(f.Index))
 			if err != nil {
-				return fmt.Errorf("column %s: %w", record[j], err)
+				return fmt.Errorf("column %s: %w", f.Tag.Get("json"), err)
 			}
 			record[j] = s
 		}
@@ -109,6 +92,16 @@ func (t table[T]) csv(w io.Writer) error {
 	}
 	out.Flush()
 	return out.Error()
+}
+
+func (x *Run) writeParquet(w io.Writer) error {
+	out := parquet.NewWriter(w, parquet.SchemaOf(x.table.Rows[0].Value), parquet.Compression(&parquet.Zstd))
+	for _, r := range x.table.Rows {
+		if err := out.Write(r.Value); err != nil {
+			return err
+		}
+	}
+	return out.Close()
 }
 
 func field(v reflect.Value) (string, error) {
@@ -133,12 +126,4 @@ func field(v reflect.Value) (string, error) {
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(v.Interface())
 	return strings.TrimSuffix(b.String(), "\n"), err
-}
-
-func (t table[T]) parquet(w io.Writer) error {
-	out := parquet.NewGenericWriter[T](w, parquet.Compression(&parquet.Zstd))
-	if _, err := out.Write(t); err != nil {
-		return err
-	}
-	return out.Close()
 }

@@ -36,15 +36,14 @@ func TestWithheld(t *testing.T) {
 		if all := strings.Join(x.Cautions(), "\n"); (all == "") != c.said || !strings.Contains(all, c.cautioned) {
 			t.Errorf("%s: cautions %q", c.grade, all)
 		}
-		for i := range x.Rows() {
-			r := x.rows.row(i).(MediationRow)
+		for i, r := range rows[mediation.Row](x) {
 			if r.LabellerGrade != c.grade || r.LabellerKappa == nil || fmt.Sprintf("%.4f", *r.LabellerKappa) != fmt.Sprintf("%.4f", c.kappa) {
 				t.Fatalf("grade %q, kappa %v; want %q, %v", r.LabellerGrade, *r.LabellerKappa, c.grade, c.kappa)
 			}
 			if c.said {
 				continue
 			}
-			for name, column := range r.metrics() {
+			for name, column := range r.Metrics() {
 				if *column != nil {
 					t.Errorf("row %d says %s of a labeller who is not qualified", i, name)
 				}

@@ -33,7 +33,7 @@ func Measures(samples []run.Sample) (ms []stats.Measure, notes []string, err err
 			if !gate.Allows(metric) {
 				continue
 			}
-			x := stats.Measure{Name: metric, Condition: cond}
+			x := stats.Measure{Name: metric, Heading: heading(metric), Condition: cond}
 			for _, o := range outcomes {
 				if o.Condition != cond {
 					continue
@@ -64,8 +64,8 @@ func (o Outcome) path() string {
 	return fmt.Sprintf("%s to %s", dmis.Stage(*o.PreStage), dmis.Stage(*o.PostStage))
 }
 
-// Heading is a metric's name as tables show it.
-func Heading(metric string) string {
+// heading is a metric's name as tables show it.
+func heading(metric string) string {
 	for _, s := range shown {
 		if s.metric == metric {
 			return s.heading

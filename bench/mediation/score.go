@@ -90,9 +90,6 @@ type Difference struct {
 	PHolm  float64        `json:"p_holm"` // corrected over this run's family
 }
 
-// Alpha is the level below which a corrected p is called significant.
-const Alpha = 0.05
-
 // onLabels says whether a metric rests on the labeller.
 func onLabels(metric string) bool { return metric != Judge && metric != JudgeTop }
 
@@ -285,10 +282,6 @@ func btoi(yes bool) int {
 	}
 	return 0
 }
-
-// MostCut is the share of texts that end at their cap of tokens above which a reader is
-// warned.
-const MostCut = 0.05
 
 // scales are the least and the greatest value of the metrics of the main table: a
 // position lies within ±3 on the Paige scale, a change within ±6, a difference of

@@ -282,14 +282,14 @@ func differenceSection(m Metrics) report.Section {
 	t := report.Table{Columns: []report.Column{{Name: "difference"}, {Name: "metric"}, {Name: "mean [95 %]", Align: report.Right}, {Name: "n", Align: report.Right}, {Name: "p", Align: report.Right}, {Name: "p (Holm)", Align: report.Right}, {Name: ""}}}
 	for _, d := range m.Differences {
 		mark := "~"
-		if d.PHolm < Alpha {
+		if d.PHolm < stats.Alpha {
 			mark = "significant"
 		}
-		t.Rows = append(t.Rows, []report.Cell{report.Text(d.A + " − " + d.B), report.Text(Heading(d.Metric)), report.Text(interval(d.Value)), report.Int(d.Value.N),
+		t.Rows = append(t.Rows, []report.Cell{report.Text(d.A + " − " + d.B), report.Text(heading(d.Metric)), report.Text(interval(d.Value)), report.Int(d.Value.N),
 			report.Text(report.PValue(d.P)), report.Text(report.PValue(d.PHolm)), report.Text(mark)})
 	}
 	return report.Section{Title: "Paired differences", Tables: []report.Table{t}, Figures: []report.Figure{differenceFigure(m)},
-		Notes: []string{fmt.Sprintf("one family of %d, Holm-corrected; ~ means no significant difference at %.2f", len(m.Differences), Alpha)}}
+		Notes: []string{fmt.Sprintf("one family of %d, Holm-corrected; ~ means no significant difference at %.2f", len(m.Differences), stats.Alpha)}}
 }
 
 // differenceFigure shows the paired differences with their intervals.
@@ -303,7 +303,7 @@ func differenceFigure(m Metrics) report.Figure {
 			p.Groups = append(p.Groups, group)
 		}
 		if series[d.Metric] == nil {
-			series[d.Metric] = &report.Series{Name: Heading(d.Metric)}
+			series[d.Metric] = &report.Series{Name: heading(d.Metric)}
 			order = append(order, d.Metric)
 		}
 	}

@@ -196,9 +196,6 @@ func (d *Dir) Unchecked(names ...string) []string {
 		return []string{fmt.Sprintf("%s was killed or is going on: the %d samples of its last finished session have a checksum, and what came later has none before the run is resumed", d.path, m.Samples)}
 	}
 	var out []string
-	if m.IdentityHash == "" {
-		out = append(out, d.path+" was made by an older ccmed: its identity has no checksum (ccmed runs migrate records one)")
-	}
 	for _, name := range names {
 		_, recorded := m.Files[name]
 		if name == SamplesFile {
@@ -211,12 +208,8 @@ func (d *Dir) Unchecked(names ...string) []string {
 	return out
 }
 
-// CheckIdentity returns a *ChangedError for an identity that was edited. Manifests of
-// schema 1 have no hash to check.
+// CheckIdentity returns a *ChangedError for an identity that was edited.
 func (m Manifest) CheckIdentity() error {
-	if m.IdentityHash == "" {
-		return nil
-	}
 	hash, err := m.Identity.hash()
 	if err == nil && hash != m.IdentityHash {
 		err = &ChangedError{filepath.Join(m.Path, ManifestFile) + ": identity", fmt.Sprintf("identity_sha256 is stored as %.19s… and comes to %.19s…", m.IdentityHash, hash)}

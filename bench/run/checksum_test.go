@@ -245,14 +245,15 @@ func must(d *Dir, err error) *Dir {
 	return d
 }
 
-// Older manifests record less: they are read, and what is not checked is told.
-func TestOlderRunsAreReadWithANote(t *testing.T) {
+// Files without a recorded checksum are read, and a note says so. An identity without one
+// is refused.
+func TestFilesWithoutAChecksumAreReadWithANote(t *testing.T) {
 	path := faulty(t)
 	m, err := readManifest(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Files, m.IdentityHash = nil, ""
+	m.Files = nil
 	if err := (&Dir{path: path, manifest: m}).writeManifest(); err != nil {
 		t.Fatal(err)
 	}
@@ -265,8 +266,19 @@ func TestOlderRunsAreReadWithANote(t *testing.T) {
 		}
 	}
 	notes := strings.Join(must(Open(path)).Unchecked(SamplesFile, PromptsFile), "\n")
-	if strings.Count(notes, "\n") != 1 || !strings.Contains(notes, "its identity has no checksum") || !strings.Contains(notes, "its prompts.jsonl has no checksum") {
+	if strings.Contains(notes, "\n") || !strings.Contains(notes, "its prompts.jsonl has no checksum") {
 		t.Errorf("notes %q", notes)
+	}
+	m.IdentityHash = ""
+	if err := (&Dir{path: path, manifest: m}).writeManifest(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "identity was changed") {
+		t.Errorf("an identity without a checksum: %v", err)
+	}
+	m.IdentityHash = must(Open(faulty(t))).Manifest().IdentityHash
+	if err := (&Dir{path: path, manifest: m}).writeManifest(); err != nil {
+		t.Fatal(err)
 	}
 	if err := resume(t, path).Close(StatusFailed); err != nil {
 		t.Fatal(err)

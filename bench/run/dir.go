@@ -211,7 +211,6 @@ func Resume(path string, id Identity, command []string, seal ...Sealer) (d *Dir,
 	if m.IdentityHash, err = id.hash(); err != nil {
 		return fail(err)
 	}
-	m.Schema = Schema
 	d.manifest = m
 	if err := d.writeManifest(); err != nil {
 		return fail(err)
@@ -282,6 +281,9 @@ func readAnyManifest(path string) (Manifest, error) {
 	}
 	if m.Identity.Task == "" {
 		return Manifest{}, damagedManifest(file, errors.New("it names no task"))
+	}
+	if m.Schema < Schema {
+		return Manifest{}, fmt.Errorf("%s has schema %d, which no released version wrote; make the run again in another folder", file, m.Schema)
 	}
 	m.Path = absolute(path)
 	return m, nil
@@ -414,6 +416,17 @@ func (d *Dir) All() iter.Seq2[Sample, error] {
 	}
 }
 
+// Each iterates over samples that are at hand, as All does over those of a run.
+func Each(samples []Sample) iter.Seq2[Sample, error] {
+	return func(yield func(Sample, error) bool) {
+		for _, s := range samples {
+			if !yield(s, nil) {
+				return
+			}
+		}
+	}
+}
+
 // Samples returns all samples in the order of writing. It refuses two of one key,
 // as an edit by hand leaves them: every number would count both.
 func (d *Dir) Samples() ([]Sample, error) {
@@ -425,12 +438,16 @@ func (d *Dir) Samples() ([]Sample, error) {
 		}
 		out = append(out, s)
 		if first, twice := lines[s.Key]; twice {
-			return nil, fmt.Errorf("%s:%d: there is a sample of %s on line %d already; %s",
-				filepath.Join(d.path, SamplesFile), len(out), s.Key, first, remake)
+			return nil, TwiceError(d.path, len(out), first, s.Key)
 		}
 		lines[s.Key] = len(out)
 	}
 	return out, nil
+}
+
+// TwiceError is the error of two samples of one key in the run at path.
+func TwiceError(path string, line, first int, k Key) error {
+	return fmt.Errorf("%s:%d: there is a sample of %s on line %d already; %s", filepath.Join(path, SamplesFile), line, k, first, remake)
 }
 
 // Failures returns the failed attempts in the order of writing.

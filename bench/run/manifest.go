@@ -34,8 +34,8 @@ type Manifest struct {
 	Status   string   `json:"status"`
 	Identity Identity `json:"identity"`
 	// IdentityHash is that of the identity as JSON, "sha256:…", so that a change by
-	// hand shows. Manifests of schema 1 have none.
-	IdentityHash string `json:"identity_sha256,omitempty"`
+	// hand shows.
+	IdentityHash string `json:"identity_sha256"`
 	// Samples and SamplesHash describe samples.jsonl as the last session left it.
 	Samples     int    `json:"samples"`
 	SamplesHash string `json:"samples_sha256,omitempty"`
@@ -44,8 +44,6 @@ type Manifest struct {
 	Files    map[string]FileSum `json:"files,omitempty"`
 	Merged   []string           `json:"merged,omitempty"` // the shards that the run was merged from
 	Sessions []Session          `json:"sessions"`
-	// Migrations are the changes of form that the directory went through.
-	Migrations []Migration `json:"migrations,omitempty"`
 }
 
 // LastSummary returns the summary of the last session that has one.
@@ -77,6 +75,17 @@ type Identity struct {
 	ItemsHash string `json:"items_hash,omitempty"`
 	Parent    string `json:"parent,omitempty"` // the run that this one is made from
 	Shard     string `json:"shard,omitempty"`  // "i/n"
+}
+
+// ModelNames are the names of the models, each once, in the order of their roles.
+func (id Identity) ModelNames() string {
+	var names []string
+	for _, r := range slices.Sorted(maps.Keys(id.Models)) {
+		if n := id.Models[r].Name; !slices.Contains(names, n) {
+			names = append(names, n)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // Session is one start of a run.

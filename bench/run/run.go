@@ -12,7 +12,6 @@
 //	prompts.jsonl  every distinct prompt once, by hash, as the model read it
 //	errors.jsonl   one Failure a line: every failed attempt with its cause
 //	metrics.json   what scoring found
-//	*.schema-N.*   manifest and metrics as they were before Migrate
 //	log.txt        what happened when
 //	lock           who writes to the directory now
 //
@@ -21,6 +20,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -28,8 +28,7 @@ import (
 	"github.com/ccmed/ccmed/infer"
 )
 
-// Versions of what is in a run directory. Older forms are read; Migrate brings them
-// up to these.
+// Versions of what is in a run directory. Metrics of another version are computed anew.
 const (
 	// Schema is that of the manifest. 2 has the identity's hash.
 	Schema = 2
@@ -105,6 +104,16 @@ type Task[I any] struct {
 	Name  string
 	Units []Unit[I]
 	Steps []Step[I]
+}
+
+// Execute is Execute on the task, for those who do not know the kind of its units.
+func (t Task[I]) Execute(ctx context.Context, d *Dir, o Options) (Summary, error) {
+	return Execute(ctx, d, t, o)
+}
+
+// CompareUnits orders keys by item, numbers in their order, then by condition and repeat.
+func CompareUnits(x, y Key) int {
+	return cmp.Or(len(x.Item)-len(y.Item), cmp.Compare(x.Item, y.Item), cmp.Compare(x.Condition, y.Condition), x.Repeat-y.Repeat)
 }
 
 // RawReplier is implemented by errors that carry what the model said; it is

@@ -28,7 +28,8 @@ type Observation struct {
 
 // Measure is one quantity of all items of a run.
 type Measure struct {
-	Name         string // as tables show it
+	Name         string
+	Heading      string // as tables show it; "" is Name
 	Condition    string // of the run, where it has several
 	Binary       bool   // values are 0 and 1: wrong and right
 	Observations []Observation
@@ -37,6 +38,7 @@ type Measure struct {
 // Comparison is the difference of a measure between two sides, B − A.
 type Comparison struct {
 	Measure   string `json:"measure"`
+	Heading   string `json:"-"` // of the measure, as tables show it
 	Condition string `json:"condition,omitempty"`
 	Binary    bool   `json:"binary,omitempty"`
 	Paired    bool   `json:"paired"`
@@ -63,6 +65,24 @@ type Comparison struct {
 	Changes []Change `json:"changes,omitempty"`
 }
 
+// Alpha is the level below which a corrected p is called significant.
+const Alpha = 0.05
+
+// Significant says whether the difference may be spoken of.
+func (c *Comparison) Significant() bool { return c.PHolm < Alpha }
+
+// Flips counts the changes of a binary measure to wrong and to right.
+func (c *Comparison) Flips() (lost, won int) {
+	for _, x := range c.Changes {
+		if x.B < x.A {
+			lost++
+		} else {
+			won++
+		}
+	}
+	return lost, won
+}
+
 // Change is an item whose value differs between two sides.
 type Change struct {
 	Item  string  `json:"item"`
@@ -81,7 +101,7 @@ type Resampling struct {
 // Compare pairs two sides by item. Its interval is that of Bootstrap.MeanT and its
 // p that of SignFlip, both by group. PHolm is P until Adjust sets it.
 func Compare(a, b Measure, r Resampling) (Comparison, error) {
-	c := Comparison{Measure: b.Name, Condition: b.Condition, Binary: b.Binary, Paired: true}
+	c := Comparison{Measure: b.Name, Heading: cmp.Or(b.Heading, b.Name), Condition: b.Condition, Binary: b.Binary, Paired: true}
 	there := make(map[string]Observation, len(a.Observations))
 	for _, x := range a.Observations {
 		if _, dup := there[x.Item]; dup {
@@ -147,7 +167,7 @@ func Compare(a, b Measure, r Resampling) (Comparison, error) {
 // PermuteLabels. Where the sides do share items, which tend to be easy or hard on
 // both, both are wider than they need be.
 func CompareUnpaired(a, b Measure, r Resampling) (Comparison, error) {
-	c := Comparison{Measure: b.Name, Condition: b.Condition, Binary: b.Binary}
+	c := Comparison{Measure: b.Name, Heading: cmp.Or(b.Heading, b.Name), Condition: b.Condition, Binary: b.Binary}
 	va, ga := scored(a, &c.UnscoredA)
 	vb, gb := scored(b, &c.UnscoredB)
 	if len(va) == 0 || len(vb) == 0 {

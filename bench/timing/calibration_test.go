@@ -159,7 +159,7 @@ func TestGroupsHaveIntervalsWhereTheyDiffer(t *testing.T) {
 	for i, s := range ss {
 		dimensions[s.Item] = []string{"religious values", "migration", ""}[i%3]
 	}
-	m, err := Score(ss, ScoreOptions{Seed: 1, Resamples: 200, Dimensions: dimensions})
+	m, err := Score(answers(t, ss), ScoreOptions{Seed: 1, Resamples: 200, Dimensions: dimensions})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestGroupsHaveIntervalsWhereTheyDiffer(t *testing.T) {
 	for _, x := range ss[:8] { // four contexts
 		few[x.Item] = "corruption"
 	}
-	x, err := Score(ss, ScoreOptions{Seed: 1, Resamples: 200, Dimensions: few})
+	x, err := Score(answers(t, ss), ScoreOptions{Seed: 1, Resamples: 200, Dimensions: few})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package timing
 import (
 	"fmt"
 
-	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/stats"
 )
 
@@ -14,27 +13,23 @@ const (
 	MeasureAUROC     = "AUROC within the dialogue"
 )
 
-// Measures returns what a run's samples say of each dialogue, for stats.Compare: the
-// turn hit, missed by one at most, and how well the model's probability tells the
-// conflict turn from those before it. Notes say what was left out.
-func Measures(samples []run.Sample) (ms []stats.Measure, notes []string, err error) {
+// Measures returns what a run says of each dialogue, for stats.Compare: the turn hit,
+// missed by one at most, and how well the model's probability tells the conflict turn
+// from those before it. Notes say what was left out.
+func (a Answers) Measures() (ms []stats.Measure, notes []string) {
 	hit := stats.Measure{Name: MeasureTurnAcc, Binary: true}
 	near := stats.Measure{Name: MeasureWithinOne, Binary: true}
 	auroc := stats.Measure{Name: MeasureAUROC}
 	var predicted []int
-	for _, s := range samples {
-		if s.Step != StepDecide || s.Repeat != 0 {
+	for _, d := range a.Decided {
+		if d.Key.Repeat != 0 {
 			continue
 		}
-		d, unscored, err := ReadDecision(s)
-		if err != nil {
-			return nil, nil, err
-		}
-		o := stats.Observation{Item: s.Item, Group: d.Context, Unscored: unscored, Said: fmt.Sprintf("turn %d, gold %d", d.Predicted, d.Gold)}
+		o := stats.Observation{Item: d.Key.Item, Group: d.Context, Unscored: d.Unscored, Said: fmt.Sprintf("turn %d, gold %d", d.Predicted, d.Gold)}
 		if d.Predicted == 0 {
 			o.Said = fmt.Sprintf("no turn, gold %d", d.Gold)
 		}
-		if unscored == "" {
+		if d.Unscored == "" {
 			predicted = append(predicted, d.Predicted)
 		}
 		o.Value = indicator(d.Predicted == d.Gold)
@@ -49,9 +44,9 @@ func Measures(samples []run.Sample) (ms []stats.Measure, notes []string, err err
 	}
 	ms = []stats.Measure{hit, near}
 	if answer := Constant(predicted); answer != "" {
-		return ms, []string{fmt.Sprintf("%s (%s): no AUROC is compared", Degenerate, answer)}, nil
+		return ms, []string{fmt.Sprintf("%s (%s): no AUROC is compared", Degenerate, answer)}
 	}
-	return append(ms, auroc), nil, nil
+	return append(ms, auroc), nil
 }
 
 func indicator(yes bool) float64 {

@@ -17,9 +17,9 @@ func TestMeasures(t *testing.T) {
 	b[5].Unscored = "too little mass" // right in A
 	var sides [2][]stats.Measure
 	for i, s := range [][]run.Sample{a, b} {
-		ms, notes, err := Measures(s)
-		if err != nil || len(notes) > 0 || len(ms) != 3 || !ms[0].Binary || !ms[1].Binary || ms[2].Binary {
-			t.Fatalf("measures %+v, notes %q, %v", ms, notes, err)
+		ms, notes := answers(t, s).Measures()
+		if len(notes) > 0 || len(ms) != 3 || !ms[0].Binary || !ms[1].Binary || ms[2].Binary {
+			t.Fatalf("measures %+v, notes %q", ms, notes)
 		}
 		sides[i] = ms
 	}
@@ -43,9 +43,9 @@ func TestMeasures(t *testing.T) {
 }
 
 func TestMeasuresOfAConstantAnswer(t *testing.T) {
-	ms, notes, err := Measures(predictions(t, 30, func(int, int) int { return 0 }))
-	if err != nil || len(ms) != 2 || len(notes) != 1 || !strings.Contains(notes[0], Degenerate+" (no turn in 30 of 30)") {
-		t.Errorf("%d measures, notes %q, %v", len(ms), notes, err)
+	ms, notes := answers(t, predictions(t, 30, func(int, int) int { return 0 })).Measures()
+	if len(ms) != 2 || len(notes) != 1 || !strings.Contains(notes[0], Degenerate+" (no turn in 30 of 30)") {
+		t.Errorf("%d measures, notes %q", len(ms), notes)
 	}
 	for _, o := range ms[1].Observations {
 		if o.Value != 0 || !strings.HasPrefix(o.Said, "no turn, gold ") {
@@ -83,7 +83,7 @@ func TestAUROCOfADialogue(t *testing.T) {
 func TestMeasuresRefuseDamagedSamples(t *testing.T) {
 	s := predictions(t, 2, func(_, gold int) int { return gold })
 	s[1].Data = json.RawMessage(`[1]`)
-	if _, _, err := Measures(s); err == nil || !strings.Contains(err.Error(), "item "+s[1].Item) {
+	if _, err := Read(run.Each(s)); err == nil || !strings.Contains(err.Error(), "item "+s[1].Item) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,17 +1,15 @@
 package timing
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/ccmed/ccmed/bench/dialogue"
-	"github.com/ccmed/ccmed/bench/run"
 )
 
-// Decided is the decision of the mode DualHead about a dialogue: p holds the
+// DecideAt is the decision of the mode DualHead about a dialogue: p holds the
 // head's P(speak) after each of its turns, from 0 to 1, and the first one from
 // first on that reaches the threshold is predicted.
-func Decided(d dialogue.Dialogue, p []float64, first int, threshold float64) (Decision, error) {
+func DecideAt(d dialogue.Dialogue, p []float64, first int, threshold float64) (Decision, error) {
 	turns := d.Unmediated()
 	if len(p) != len(turns) {
 		return Decision{}, fmt.Errorf("dialogue %s has %d turns and %d probabilities", d.Key(), len(turns), len(p))
@@ -34,30 +32,4 @@ func firstAt(curve []Point, first int, threshold float64) int {
 		}
 	}
 	return 0
-}
-
-// AtThreshold returns the samples of a DualHead run as another threshold would
-// have decided them, other samples left out.
-func AtThreshold(samples []run.Sample, threshold float64) ([]run.Sample, error) {
-	var out []run.Sample
-	for _, s := range samples {
-		if s.Step != StepDecide {
-			continue
-		}
-		var d Decision
-		if err := json.Unmarshal(s.Data, &d); err != nil {
-			return nil, fmt.Errorf("timing sample of item %s: %w", s.Item, err)
-		}
-		if d.Mode != DualHead {
-			return nil, fmt.Errorf("timing sample of item %s: the mode %s has no threshold", s.Item, d.Mode)
-		}
-		d.Threshold, d.Predicted = threshold, firstAt(d.Curve, d.FirstTurn, threshold)
-		data, err := json.Marshal(d)
-		if err != nil {
-			return nil, fmt.Errorf("timing sample of item %s: %w", s.Item, err)
-		}
-		s.Data = data
-		out = append(out, s)
-	}
-	return out, nil
 }

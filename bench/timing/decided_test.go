@@ -10,7 +10,7 @@ import (
 	"github.com/ccmed/ccmed/bench/run"
 )
 
-func TestDecided(t *testing.T) {
+func TestDecideAt(t *testing.T) {
 	d := dialogue.Sample()[0]
 	p := make([]float64, d.LastTurn())
 	p[1], p[4], p[6] = 0.9, 0.4, 0.7
@@ -19,7 +19,7 @@ func TestDecided(t *testing.T) {
 		threshold float64
 		want      int
 	}{{3, 0.5, 7}, {3, 0.4, 5}, {1, 0.5, 2}, {3, 0.71, 0}, {7, 0.7, 7}, {8, 0.5, 0}} {
-		dec, err := Decided(d, p, c.first, c.threshold)
+		dec, err := DecideAt(d, p, c.first, c.threshold)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,7 +27,7 @@ func TestDecided(t *testing.T) {
 			t.Errorf("from turn %d at %g: %d, want %d", c.first, c.threshold, dec.Predicted, c.want)
 		}
 	}
-	if _, err := Decided(d, p[1:], 3, 0.5); err == nil || !strings.Contains(err.Error(), d.Key()) {
+	if _, err := DecideAt(d, p[1:], 3, 0.5); err == nil || !strings.Contains(err.Error(), d.Key()) {
 		t.Errorf("a probability too few: %v", err)
 	}
 }
@@ -36,7 +36,7 @@ func TestAtThreshold(t *testing.T) {
 	d := dialogue.Sample()[0]
 	p := make([]float64, d.LastTurn())
 	p[3], p[5] = 0.3, 0.8
-	dec, err := Decided(d, p, 3, 0.5)
+	dec, err := DecideAt(d, p, 3, 0.5)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,27 +49,17 @@ func TestAtThreshold(t *testing.T) {
 	}
 	there := []run.Sample{
 		{Key: run.Key{Step: StepDecide, Item: d.Key()}, Data: encode(dec)},
-		{Key: run.Key{Step: "utterance", Item: d.Key()}, Data: encode("text")},
+		{Key: run.Key{Step: StepUtterance, Item: d.Key()}, Data: encode(Utterance{Text: "text"})},
 	}
+	a := answers(t, there)
 	for threshold, want := range map[float64]int{0.5: 6, 0.3: 4, 0.9: 0} {
-		moved, err := AtThreshold(there, threshold)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ds, _, err := Decisions(moved)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ds := a.AtThreshold(threshold).Decided
 		if len(ds) != 1 || ds[0].Predicted != want || ds[0].Threshold != threshold || !slices.EqualFunc(ds[0].Curve, dec.Curve, func(a, b Point) bool { return a.P == b.P }) {
 			t.Errorf("at %g: %+v, want turn %d", threshold, ds, want)
 		}
 	}
-	if got, _, _ := Decisions(there[:1]); got[0].Predicted != 6 {
-		t.Errorf("the samples themselves changed: turn %d", got[0].Predicted)
-	}
-	dec.Mode = Stream
-	if _, err := AtThreshold([]run.Sample{{Key: run.Key{Step: StepDecide}, Data: encode(dec)}}, 0.5); err == nil {
-		t.Error("a run of yes and no has no threshold to move")
+	if got := a.Decided[0].Predicted; got != 6 {
+		t.Errorf("the answers themselves changed: turn %d", got)
 	}
 }
 

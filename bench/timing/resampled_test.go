@@ -99,14 +99,11 @@ func bySorting(tb testing.TB, ds []Decision, boot stats.Bootstrap) (auroc, ece, 
 func TestResamplesWithoutSortingAreTheSame(t *testing.T) {
 	for _, n := range []int{20, 33, 150} {
 		ss := many(t, n)
-		m, err := Score(ss, ScoreOptions{Seed: 3, Resamples: 300})
+		m, err := Score(answers(t, ss), ScoreOptions{Seed: 3, Resamples: 300})
 		if err != nil {
 			t.Fatal(err)
 		}
-		ds, _, err := Decisions(ss)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ds := scoredDecisions(t, ss)
 		auroc, ece, brierScore, skill := bySorting(t, ds, stats.Bootstrap{Seed: 3, Resamples: 300})
 		for what, pair := range map[string][2]stats.Estimate{"AUROC": {m.AUROC.Model, auroc}, "ECE": {m.Calibration.ECE, ece}, "Brier": {m.Calibration.Brier, brierScore}, "skill": {m.Calibration.Skill, skill}} {
 			got, want := pair[0], pair[1]
@@ -141,7 +138,7 @@ func TestErrorIfCalibratedKeepsItsBins(t *testing.T) {
 // go test -run xxx -bench 'Score|BySorting' -benchtime 1x -benchmem ./bench/timing
 func BenchmarkScore(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
-		ss := many(b, n)
+		ss := answers(b, many(b, n))
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for b.Loop() {
 				if _, err := Score(ss, ScoreOptions{Seed: 1}); err != nil {
@@ -155,10 +152,7 @@ func BenchmarkScore(b *testing.B) {
 // BenchmarkBySorting is what the measures of BenchmarkScore took when every resample was
 // sorted.
 func BenchmarkBySorting(b *testing.B) {
-	ds, _, err := Decisions(many(b, 1000))
-	if err != nil {
-		b.Fatal(err)
-	}
+	ds := scoredDecisions(b, many(b, 1000))
 	for b.Loop() {
 		bySorting(b, ds, stats.Bootstrap{Seed: 1, Resamples: 10_000})
 	}

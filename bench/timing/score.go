@@ -1,14 +1,11 @@
 package timing
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	"github.com/ccmed/ccmed/bench/dmis"
-	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/stats"
-	"github.com/ccmed/ccmed/infer"
 )
 
 // ScoreOptions set the resampling of Score.
@@ -99,104 +96,24 @@ type Separation struct {
 	Turns    int            `json:"turns"`
 }
 
-// ReadDecision decodes a sample of the deciding step, and says why it holds no usable
-// answer, "" where it does.
-func ReadDecision(s run.Sample) (d Decision, unscored string, err error) {
-	if err := json.Unmarshal(s.Data, &d); err != nil {
-		return d, "", fmt.Errorf("timing sample of item %s: %w", s.Item, err)
-	}
-	if s.Unscored != "" {
-		return d, s.Unscored, nil
-	}
-	return d, d.fault(), nil
-}
-
-// fault says why a decision is none about its dialogue: it names a turn that could not
-// be predicted, or holds what is no probability. A model cannot decide so; a file that
-// others wrote, or a sample that was edited, can.
-func (d Decision) fault() string {
-	within := func(turn, first int) bool { return turn >= first && (turn <= d.LastTurn || d.LastTurn == 0) }
-	switch {
-	case !within(d.Gold, 1):
-		return fmt.Sprintf("the conflict turn %d is not one of the dialogue's 1 to %d", d.Gold, d.LastTurn)
-	case d.Predicted != 0 && !within(d.Predicted, max(1, d.FirstTurn)):
-		return fmt.Sprintf("the predicted turn %d is not one of %d to %d", d.Predicted, max(1, d.FirstTurn), d.LastTurn)
-	}
-	for _, p := range d.Curve {
-		switch {
-		case !within(p.Turn, 1):
-			return fmt.Sprintf("an answer is about turn %d, which the dialogue has not", p.Turn)
-		case p.Unscored == "" && !(p.Share >= 0 && p.Share <= 1+rounding):
-			return fmt.Sprintf("the probability of turn %d is %g", p.Turn, p.Share)
-		}
-	}
-	return ""
-}
-
-// rounding is by how much a share of a sum may exceed 1.
-const rounding = 1e-9
-
-// Decisions decodes the samples of the deciding step, in the order of items.
-func Decisions(samples []run.Sample) (ds []Decision, unscored []string, err error) {
-	for _, s := range deciding(samples) {
-		d, why, err := ReadDecision(s)
-		if err != nil {
-			return nil, nil, err
-		}
-		ds, unscored = append(ds, d), append(unscored, why)
-	}
-	return ds, unscored, nil
-}
-
-// deciding returns the samples of the deciding step, in the order of items.
-func deciding(samples []run.Sample) []run.Sample {
-	samples = slices.DeleteFunc(slices.Clone(samples), func(s run.Sample) bool { return s.Step != StepDecide })
-	slices.SortStableFunc(samples, func(a, b run.Sample) int {
-		if a.Item == b.Item {
-			return a.Repeat - b.Repeat
-		}
-		if len(a.Item) != len(b.Item) {
-			return len(a.Item) - len(b.Item)
-		}
-		if a.Item < b.Item {
-			return -1
-		}
-		return 1
-	})
-	return samples
-}
-
-// Score computes the metrics of a timing run from its samples. It asks no model
-// and gives the same result for the same samples in any order.
-func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
+// Score computes the metrics of a timing run from its answers.
+func Score(a Answers, o ScoreOptions) (Metrics, error) {
 	if o.Resamples == 0 {
 		o.Resamples = 10_000
 	}
-	cuts, err := cut(samples)
-	if err != nil {
-		return Metrics{}, err
-	}
-	samples = deciding(samples)
-	all, reasons, err := Decisions(samples)
-	if err != nil {
-		return Metrics{}, err
-	}
-	m := Metrics{N: len(all), Cut: cuts, Unscored: map[string]int{}, Predicted: map[int]int{}, Confusion: map[int]map[int]int{}, items: map[string]bool{}}
+	m := Metrics{N: len(a.Decided), Cut: a.Cut, Unscored: map[string]int{}, Predicted: map[int]int{}, Confusion: map[int]map[int]int{}, items: map[string]bool{}}
 	var ds []Decision
 	var dimensions []string
 	contexts := map[string]bool{}
-	for i, d := range all {
+	for _, d := range a.Decided {
 		m.Mode = d.Mode
-		if reasons[i] != "" {
-			m.Unscored[reasons[i]]++
+		if d.Unscored != "" {
+			m.Unscored[d.Unscored]++
 			continue
 		}
-		for j := range d.Curve {
-			d.Curve[j].Top = nil // most of a sample, and nothing here needs it
-		}
-		ds = append(ds, d)
-		m.items[samples[i].Item] = true
-		dimensions = append(dimensions, o.Dimensions[samples[i].Item])
+		ds = append(ds, d.Decision)
+		m.items[d.Key.Item] = true
+		dimensions = append(dimensions, o.Dimensions[d.Key.Item])
 		contexts[d.Context] = true
 	}
 	m.Scored, m.Contexts = len(ds), len(contexts)
@@ -236,6 +153,7 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 	if m.DegenerateAnswer == "" {
 		groupBoot = &boot
 	}
+	var err error
 	if m.PerTurn, err = rates(ds, func(i int) int { return ds[i].Gold }, groupBoot); err != nil {
 		return m, err
 	}
@@ -293,32 +211,6 @@ func Constant(predicted []int) string {
 		answer = "no turn"
 	}
 	return fmt.Sprintf("%s in %.0f of %d", answer, most*float64(len(predicted)), len(predicted))
-}
-
-// cut counts the texts that were cut, by step.
-func cut(samples []run.Sample) (map[string]Rate, error) {
-	var out map[string]Rate
-	for _, s := range samples {
-		if s.Step == StepDecide || len(s.Data) == 0 {
-			continue
-		}
-		var text struct{ Stop string }
-		if err := json.Unmarshal(s.Data, &text); err != nil {
-			return nil, fmt.Errorf("timing sample %s of item %s: %w", s.Step, s.Item, err)
-		}
-		if text.Stop == "" {
-			continue
-		}
-		if out == nil {
-			out = map[string]Rate{}
-		}
-		r := out[s.Step]
-		if r.N++; text.Stop == infer.StopLength {
-			r.K++
-		}
-		out[s.Step] = r
-	}
-	return out, nil
 }
 
 // bounds are those of a share of all dialogues of which k are counted: nil without

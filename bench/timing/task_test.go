@@ -455,7 +455,7 @@ func TestResumedRun(t *testing.T) {
 				t.Fatalf("resumed: %+v, %v", sum, err)
 			}
 			score := func(s []run.Sample) Metrics {
-				m, err := Score(s, ScoreOptions{Seed: 1, Resamples: 200})
+				m, err := Score(answers(t, s), ScoreOptions{Seed: 1, Resamples: 200})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -17,6 +17,7 @@ import (
 	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/bench/visible"
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/sft"
@@ -33,7 +34,8 @@ type app struct {
 	soft       <-chan struct{} // closed by the first interrupt
 	interrupts *interrupts     // nil where none are listened to
 	args       []string        // as given, for the manifest and the resume command
-	unchecked  []string        // what was said about files without checksums
+	benches    task.Registry
+	archive    *task.Archive // of this command
 
 	noSettings   bool // a settings file in the working folder is left alone
 	toldSettings bool // it was named already
@@ -128,6 +130,9 @@ func (a *app) explain(cmd *cobra.Command, err error) {
 }
 
 func (a *app) root() *cobra.Command {
+	if a.benches == nil {
+		a.benches = benches
+	}
 	root := &cobra.Command{
 		Use:   "ccmed",
 		Short: "When and how well local language models mediate cross-cultural conflict",
@@ -142,16 +147,19 @@ Start with: ccmed doctor`,
 		Version:       version(),
 	}
 	root.SetVersionTemplate("ccmed {{.Version}}\n")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{Err: unknownFlag(cmd, plainFlagError(err))} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &usageError{Err: unknownFlag(cmd, plainFlagError(err))}
+	})
 	f := root.PersistentFlags()
 	f.BoolVar(&a.quiet, "quiet", false, "no progress on standard error")
 	f.BoolVar(&a.noColor, "no-color", false, "no colour, even on a terminal")
 	f.BoolVar(&a.json, "json", false, "print results as JSON")
 	f.StringVar(&a.configFile, "config", "", "settings file (default ccmed.yaml in the working folder, when there)")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.configure(cmd) }
-	root.AddCommand(a.doctorCmd(), a.engineCmd(), a.dataCmd(), a.timingCmd(), a.mediateCmd(), a.scoreCmd(),
+	root.AddCommand(a.doctorCmd(), a.engineCmd(), a.dataCmd(), a.scoreCmd(),
 		a.metricsCmd(), a.suiteCmd(), a.probeCmd(), a.sftCmd(), a.runsCmd(), a.compareCmd(), a.reportCmd(), a.docsCmd(), a.engineCheckCmd())
-	root.AddCommand(topics()...)
+	a.addBenches(root)
+	root.AddCommand(topics(a.benches)...)
 	root.InitDefaultHelpCmd()
 	wrapArgs(root)
 	a.complete(root)

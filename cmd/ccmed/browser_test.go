@@ -29,7 +29,8 @@ import (
 
 	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/report"
-	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/task"
+	"github.com/ccmed/ccmed/bench/timing"
 )
 
 // chromium is a tab of a real browser that notes what a page must not do.
@@ -224,11 +225,15 @@ func TestBrowserManyDialogues(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "many")
 	scriptedTiming(t, path, data, ds)
 	// Without the metrics, whose intervals take longer than all the rest.
-	dir, err := run.Open(path)
+	r, err := newApp().opened().Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, _, err := newApp().browse(t.Context(), "many", dir, timingFound{})
+	res, err := timing.Bench{}.Score(t.Context(), task.Input{Run: r, Stored: []byte("{}")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _, err := res.Browser(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

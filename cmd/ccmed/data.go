@@ -1,10 +1,7 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,102 +12,8 @@ import (
 	"github.com/ccmed/ccmed/bench/prompt"
 	"github.com/ccmed/ccmed/bench/published"
 	"github.com/ccmed/ccmed/bench/report"
-	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/bench/task"
 )
-
-// dataFlags say which dialogues a command works on.
-type dataFlags struct {
-	dir, split string
-	lenient    bool
-	limit      int
-}
-
-func (d *dataFlags) register(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&d.dir, "data", "", `folder or JSONL file of CC-Mediation records (their repository's data folder works); "sample" is the embedded sample`)
-	f.StringVar(&d.split, "split", "", "evaluate or training, where the folder holds both (default evaluate)")
-	f.BoolVar(&d.lenient, "lenient", false, "leave out records and predictions that cannot be used, name them and go on")
-	f.IntVar(&d.limit, "limit", 0, "take the first N dialogues, spread over stages; 0 takes all")
-}
-
-// load reads the dialogues and tells what was left out.
-func (d *dataFlags) load(ctx context.Context, a *app) ([]dialogue.Dialogue, error) {
-	ds, _, err := d.loadOf(ctx, a)
-	return ds, err
-}
-
-// loadOf is load; all are the dialogues that --limit takes ds from.
-func (d *dataFlags) loadOf(ctx context.Context, a *app) (ds, all []dialogue.Dialogue, err error) {
-	if d.dir == "" {
-		return nil, nil, usagef(`no data given; name a folder of records with --data, or try --data sample`)
-	}
-	if d.split != "" && d.split != dialogue.Evaluate && d.split != dialogue.Training {
-		return nil, nil, usagef("unknown --split %q; known are %s and %s", d.split, dialogue.Evaluate, dialogue.Training)
-	}
-	if d.limit < 0 {
-		return nil, nil, usagef("--limit %d; it must not be negative", d.limit)
-	}
-	if all, err = d.read(ctx, a, d.split); err != nil {
-		return nil, nil, err
-	}
-	return dialogue.Limit(all, d.limit), all, nil
-}
-
-func (d *dataFlags) read(ctx context.Context, a *app, split string) ([]dialogue.Dialogue, error) {
-	if d.dir == "sample" {
-		return dialogue.Sample(), nil
-	}
-	ds, rep, err := dialogue.Read(ctx, d.dir, dialogue.ReadOptions{Lenient: d.lenient, Split: split})
-	if err != nil {
-		return nil, noRecords(err)
-	}
-	for _, p := range rep.Problems {
-		a.note("left out: %v", p)
-	}
-	a.noteControls(ds)
-	return ds, nil
-}
-
-// noteControls says which records hold what a model could take for its own
-// control tokens.
-func (a *app) noteControls(ds []dialogue.Dialogue) {
-	var families *infer.Controls
-	messages, first := 0, ""
-	for _, d := range ds {
-		for _, t := range d.Unmediated() {
-			if at := families.Find(t.Message); len(at) > 0 {
-				messages++
-				if first == "" {
-					first = fmt.Sprintf("record %s, turn %d: %s", d.Key(), t.T, t.Message[at[0][0]:at[0][1]])
-				}
-			}
-		}
-	}
-	if messages > 0 {
-		a.note("%d messages hold what reads like a control token of a language model (first %s); they are read as text: the engine tokenises them so, "+
-			"for a server a space breaks them", messages, first)
-	}
-}
-
-// noRecords adds to an error of a path that is not there what may stand in its place.
-func noRecords(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf(`%w; name a folder or JSONL file of records, or "sample"`, err)
-	}
-	return err
-}
-
-// splits returns what a look at all records reads one by one: --split, or the
-// splits that the folder holds, or "" for records that lie together.
-func (d *dataFlags) splits() ([]string, error) {
-	if d.split == "" && d.dir != "sample" {
-		splits, err := dialogue.Splits(d.dir)
-		if err != nil || len(splits) > 0 {
-			return splits, noRecords(err)
-		}
-	}
-	return []string{d.split}, nil
-}
 
 func (a *app) dataCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "data", Short: "Look at, check, split and sample dialogue records"}
@@ -119,7 +22,7 @@ func (a *app) dataCmd() *cobra.Command {
 }
 
 func (a *app) dataStatsCmd() *cobra.Command {
-	d := dataFlags{}
+	d := task.Records{}
 	cmd := &cobra.Command{
 		Use:   "stats DIR",
 		Short: "Count what a folder of records holds",
@@ -127,22 +30,22 @@ func (a *app) dataStatsCmd() *cobra.Command {
   ccmed data stats sample`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d.dir = args[0]
+			d.Path = args[0]
 			var sections []report.Section
-			sets, err := d.splits()
+			sets, err := d.Splits()
 			if err != nil {
 				return err
 			}
 			read := map[string][]dialogue.Dialogue{}
 			for _, s := range sets {
-				ds, err := d.read(cmd.Context(), a, s)
+				ds, err := a.opened().All(cmd.Context(), task.Records{Path: d.Path, Split: s, Lenient: d.Lenient})
 				if err != nil {
 					return err
 				}
 				read[s] = ds
 				name := s
 				if name == "" {
-					name = filepath.Base(d.dir)
+					name = filepath.Base(d.Path)
 				}
 				sections = append(sections, statsSection(name, dialogue.Stats(ds)))
 			}
@@ -156,8 +59,8 @@ func (a *app) dataStatsCmd() *cobra.Command {
 			return a.print(sections)
 		},
 	}
-	cmd.Flags().StringVar(&d.split, "split", "", "evaluate or training; both where the folder holds both")
-	cmd.Flags().BoolVar(&d.lenient, "lenient", false, "leave out records that cannot be used")
+	cmd.Flags().StringVar(&d.Split, "split", "", "evaluate or training; both where the folder holds both")
+	cmd.Flags().BoolVar(&d.Lenient, "lenient", false, "leave out records that cannot be used")
 	return cmd
 }
 
@@ -220,25 +123,25 @@ func statsSection(name string, s dialogue.Summary) report.Section {
 }
 
 func (a *app) dataValidateCmd() *cobra.Command {
-	d := dataFlags{}
+	d := task.Records{}
 	cmd := &cobra.Command{
 		Use:     "validate DIR",
 		Short:   "Check records: broken JSON, missing turns, duplicate ids, unknown stages, turns out of order",
 		Example: "  ccmed data validate CC-Mediation/data",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d.dir = args[0]
-			sets, err := d.splits()
+			d.Path = args[0]
+			sets, err := d.Splits()
 			if err != nil {
 				return err
 			}
 			good, bad := 0, 0
 			for _, s := range sets {
-				if d.dir == "sample" {
+				if d.Path == "sample" {
 					good += len(dialogue.Sample())
 					continue
 				}
-				ds, rep, err := dialogue.Read(cmd.Context(), d.dir, dialogue.ReadOptions{Lenient: true, Split: s})
+				ds, rep, err := dialogue.Read(cmd.Context(), d.Path, dialogue.ReadOptions{Lenient: true, Split: s})
 				if err != nil {
 					return err
 				}
@@ -258,7 +161,7 @@ func (a *app) dataValidateCmd() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&d.split, "split", "", "evaluate or training; all where empty")
+	cmd.Flags().StringVar(&d.Split, "split", "", "evaluate or training; all where empty")
 	return cmd
 }
 
@@ -280,7 +183,7 @@ func (a *app) dataSampleCmd() *cobra.Command {
 }
 
 func (a *app) dataSplitCmd() *cobra.Command {
-	d := dataFlags{}
+	d := task.Records{}
 	var out string
 	var fraction float64
 	var seed int64
@@ -293,14 +196,14 @@ same seed gives the same split.`,
 		Example: "  ccmed data split CC-Mediation/data/training --out split --evaluate 0.2",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d.dir = args[0]
+			d.Path = args[0]
 			if out == "" {
 				return usagef("no --out folder given")
 			}
 			if fraction <= 0 || fraction >= 1 {
 				return usagef("--evaluate %g; it must lie between 0 and 1", fraction)
 			}
-			ds, err := d.load(cmd.Context(), a)
+			ds, _, err := a.opened().Dialogues(cmd.Context(), d)
 			if err != nil {
 				return err
 			}
@@ -322,8 +225,8 @@ same seed gives the same split.`,
 	f.StringVar(&out, "out", "", "folder to write to")
 	f.Float64Var(&fraction, "evaluate", 0.2, "share of the dialogues for evaluation")
 	f.Int64Var(&seed, "seed", 1, "seed of the split")
-	f.StringVar(&d.split, "split", "", "evaluate or training, where the folder holds both")
-	f.BoolVar(&d.lenient, "lenient", false, "leave out records that cannot be used")
+	f.StringVar(&d.Split, "split", "", "evaluate or training, where the folder holds both")
+	f.BoolVar(&d.Lenient, "lenient", false, "leave out records that cannot be used")
 	return cmd
 }
 
@@ -341,16 +244,4 @@ func (a *app) dataPromptsCmd() *cobra.Command {
 			return nil
 		},
 	}
-}
-
-// path is the data's place for a manifest: absolute, so that the run can be
-// scored from anywhere.
-func (d *dataFlags) path() string {
-	if d.dir == "sample" {
-		return d.dir
-	}
-	if p, err := filepath.Abs(d.dir); err == nil {
-		return p
-	}
-	return d.dir
 }

@@ -20,8 +20,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// A page is a Markdown file of the project, as a tree.
-type page struct {
+// A document is a Markdown file of the project, as a tree.
+type document struct {
 	path   string // relative to the project's root
 	source []byte
 	root   ast.Node
@@ -30,20 +30,20 @@ type page struct {
 const projectRoot = "../.."
 
 // readPage parses one file, which is named relative to the project's root.
-func readPage(t *testing.T, name string) page {
+func readPage(t *testing.T, name string) document {
 	t.Helper()
 	source, err := os.ReadFile(filepath.Join(projectRoot, name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	md := goldmark.New(goldmark.WithExtensions(extension.GFM))
-	return page{path: name, source: source, root: md.Parser().Parse(text.NewReader(source))}
+	return document{path: name, source: source, root: md.Parser().Parse(text.NewReader(source))}
 }
 
 // pages reads every Markdown file of the documentation.
-func pages(t *testing.T) []page {
+func pages(t *testing.T) []document {
 	t.Helper()
-	var all []page
+	var all []document
 	for _, name := range []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md"} {
 		all = append(all, readPage(t, name))
 	}
@@ -66,7 +66,7 @@ type block struct {
 	span     bool
 }
 
-func (p page) blocks() []block {
+func (p document) blocks() []block {
 	var all []block
 	_ = ast.Walk(p.root, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if !entering {
@@ -266,7 +266,7 @@ func TestDocumentedLinks(t *testing.T) {
 
 // hasHeading tells whether a heading has the name that repositories' pages give it
 // in links: small letters, hyphens for spaces, no punctuation.
-func (p page) hasHeading(name string) bool {
+func (p document) hasHeading(name string) bool {
 	found := false
 	_ = ast.Walk(p.root, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		h, ok := n.(*ast.Heading)

@@ -24,7 +24,7 @@ func aboutModel(m infer.Model) string {
 	if m.Digest == "" {
 		return strings.Join(append(parts, "the server tells no digest"), ", ")
 	}
-	return strings.Join(append(parts, "digest "+short(m.Digest)), ", ")
+	return strings.Join(append(parts, "digest "+infer.ShortDigest(m.Digest)), ", ")
 }
 
 // checkTemplate says which chat template the engine renders prompts with.
@@ -66,7 +66,7 @@ func (a *app) checkModel(ctx context.Context, m *modelFlags) ([]finding, error) 
 		return nil, err
 	}
 	b := bs[0]
-	if e, isEngine := f.raw(roleMediator).(*llamacpp.Engine); isEngine {
+	if e, isEngine := f.Raw(roleMediator).(*llamacpp.Engine); isEngine {
 		t := checkTemplate(e, m.chatTemplate)
 		if fs = append(fs, t); t.Result == faulty {
 			return fs, nil

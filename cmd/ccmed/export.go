@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/export"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/task"
 )
 
 func (a *app) runsExportCmd() *cobra.Command {
@@ -47,8 +49,8 @@ file with its columns as text. Names of files are made of plain characters.`,
   ccmed runs export runs/NAME --format inspect --out logs/NAME.eval
   ccmed runs export runs/NAME --format lm-eval --out results`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			return a.export(args[0], export.Format(format), out, force)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.export(cmd.Context(), args[0], export.Format(format), out, force)
 		},
 	}
 	f := cmd.Flags()
@@ -66,7 +68,7 @@ func formatNames() string {
 	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 }
 
-func (a *app) export(path string, format export.Format, out string, force bool) error {
+func (a *app) export(ctx context.Context, path string, format export.Format, out string, force bool) error {
 	switch {
 	case !slices.Contains(export.Formats, format):
 		return usagef("unknown --format %q; it is %s", format, formatNames())
@@ -77,11 +79,19 @@ func (a *app) export(path string, format export.Format, out string, force bool) 
 	case out == "-" && format == export.Parquet && isTerminal(a.stdout):
 		return usagef("--format parquet is binary; name a file with --out")
 	}
-	dir, err := a.reading(path, run.PromptsFile)
+	dir, err := a.opened().Open(path, run.PromptsFile)
 	if err != nil {
 		return err
 	}
-	x, err := export.Read(dir)
+	res, err := dir.Result(ctx, task.ScoreOptions{})
+	if err != nil {
+		return err
+	}
+	table, err := res.Table(ctx)
+	if err != nil {
+		return err
+	}
+	x, err := export.Read(dir, table)
 	if err != nil {
 		return err
 	}

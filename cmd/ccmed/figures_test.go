@@ -10,12 +10,6 @@ import (
 
 // A figure of nothing is no figure: neither 0, nor a p of 1, nor a difference from it.
 func TestFiguresOfNothing(t *testing.T) {
-	if s := statsOf([]float64{3}); s.Std != nil || s.Mean == nil || *s.Mean != 3 {
-		t.Errorf("one value has the standard deviation %v", s.Std)
-	}
-	if s := statsOf([]float64{3, 5}); s.Std == nil || *s.Std*(*s.Std) < 1.999 || *s.Std*(*s.Std) > 2.001 {
-		t.Errorf("3 and 5 have the standard deviation %v, want that of the variance 2", s.Std)
-	}
 	text := func(p, n dialogue.Mean) string {
 		var b strings.Builder
 		s := dialogue.Summary{StoredPositive: p, StoredNegative: n}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ccmed/ccmed/bench/page"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/sft"
 )
@@ -141,11 +143,11 @@ func readRunFolder(path string, f *folder) error {
 }
 
 func describeRun(m run.Manifest, f *folder) {
-	f.Task, f.Model, f.Status, f.Samples = m.Identity.Task, modelNames(m.Identity), m.Status, m.Samples
-	f.Data, _ = m.Identity.Options["data"].(string)
+	f.Task, f.Model, f.Status, f.Samples = m.Identity.Task, m.Identity.ModelNames(), m.Status, m.Samples
+	f.Data = page.DataOf(m.Identity)
 	f.Hash = m.Identity.DataHash
-	if m.Identity.Task == "extract" {
-		f.Kind = kindStore
+	if b, ok := benches.Of(m.Identity); ok {
+		f.Kind = cmp.Or(b.About().Folder, kindRun)
 	}
 	if len(m.Sessions) > 0 {
 		f.Started = m.Sessions[0].Start

@@ -7,15 +7,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ccmed/ccmed/bench/export"
+	"github.com/ccmed/ccmed/bench/task"
 )
 
 // topics are what `ccmed help` explains beside the commands.
-func topics() []*cobra.Command {
+func topics(benches task.Registry) []*cobra.Command {
 	return []*cobra.Command{
 		topic("exit-codes", "What the exit codes mean", exitCodesHelp),
 		topic("environment", "Environment variables", environmentHelp),
 		topic("config", "Settings in ccmed.yaml", configHelp),
-		topic("formats", "What is read and written, and the columns of exported tables", formatsHelp()),
+		topic("formats", "What is read and written, and the columns of exported tables", formatsHelp(benches)),
 		topic("methods", "What is measured, with formulas", methodsHelp),
 	}
 }
@@ -69,7 +70,7 @@ so that it resumes the same elsewhere.`
 
 // formatsHelp lists what is read and written; the tables' columns are those of
 // package export.
-func formatsHelp() string {
+func formatsHelp(benches task.Registry) string {
 	var b strings.Builder
 	b.WriteString(`Read:
 
@@ -88,9 +89,16 @@ Exported tables have one row for each item, condition and repeat. A column that 
 be missing is marked with ?; it is then null, in CSV an empty field. CSV holds lists
 as JSON.
 `)
-	for _, task := range []string{"timing", "mediation"} {
-		fmt.Fprintf(&b, "\nColumns of %s runs:\n\n", task)
-		for _, c := range export.Columns(task) {
+	described := map[string]bool{}
+	for _, bench := range benches {
+		about := bench.About()
+		columns := export.Columns(about.Row)
+		if len(columns) == 0 || described[about.Task] {
+			continue
+		}
+		described[about.Task] = true
+		fmt.Fprintf(&b, "\nColumns of %s runs:\n\n", about.Task)
+		for _, c := range columns {
 			kind := c.Type
 			if c.Null {
 				kind += "?"

@@ -17,14 +17,15 @@ const module = "github.com/ccmed/ccmed/"
 // floors are the rooms of CONTRIBUTING.md, from what anyone may import to what
 // nobody does.
 var floors = [][]string{
-	{"bench/dmis", "bench/stats", "bench/disk", "bench/strictjson", "bench/checksum", "bench/visible", "probe/linear", "docs/schemas", "scripts",
+	{"bench/dmis", "bench/stats", "bench/disk", "bench/strictjson", "bench/checksum", "bench/visible", "bench/usage", "probe/linear", "docs/schemas", "scripts",
 		"infer/llamacpp/internal/libffi"},
 	{"infer", "infer/ollama", "infer/openai", "infer/llamacpp", "infer/cache", "infer/infertest", "infer/internal/prefix", "infer/internal/reasoning",
 		"infer/internal/transport"},
 	{"bench/run", "bench/prompt", "bench/dialogue", "bench/report"},
-	{"bench/published", "bench/suite", "probe/activation"},
-	{"bench/timing", "bench/mediation", "probe"},
-	{"sft", "bench/export"},
+	{"bench/published", "bench/suite", "probe/activation", "bench/task"},
+	{"bench/timing", "bench/mediation", "probe", "bench/compare", "bench/page", "bench/export"},
+	{"sft", "probe/extract"},
+	{"sft/dualhead"},
 	{"cmd/ccmed", "cmd/ccmed/torture", "scripts/ollama"},
 }
 

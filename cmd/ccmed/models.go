@@ -225,9 +225,18 @@ func (f *fleet) Refresh(ctx context.Context, role string) (infer.Model, error) {
 	return known, nil
 }
 
-// raw returns the backend of a role as it was opened, without wrappers; nil when
+// Named is the model of a role as the user named it.
+func (f *fleet) Named(role string) string { return f.roles[role].model }
+
+// NumCtx is the context length of a role, once it fits.
+func (f *fleet) NumCtx(role string) int { return f.numCtx[role] }
+
+// Hosts are the addresses of Ollama servers.
+func (f *fleet) Hosts() []string { return f.app.ollamaHosts(f.flags) }
+
+// Raw returns the backend of a role as it was opened, without wrappers; nil when
 // its model is not the open one.
-func (f *fleet) raw(role string) infer.Backend {
+func (f *fleet) Raw(role string) infer.Backend {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.current != f.roles[role] || len(f.bare) == 0 {
@@ -330,7 +339,7 @@ func (f *fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
 		if i == 0 {
 			identity = m
 		} else if m.Digest != identity.Digest || m.TemplateHash != identity.TemplateHash {
-			return nil, fmt.Errorf("the servers hold different versions of %s (%s and %s); pull the same one on all", s.model, short(identity.Digest), short(m.Digest))
+			return nil, fmt.Errorf("the servers hold different versions of %s (%s and %s); pull the same one on all", s.model, infer.ShortDigest(identity.Digest), infer.ShortDigest(m.Digest))
 		}
 		if f.db != nil && (m.Digest != "" || f.flags.cacheFile == "force") {
 			if b, err = cache.Wrap(b, f.db, m, f.flags.cacheFile == "force"); err != nil {
@@ -500,11 +509,6 @@ func (b *borrowed) CountTokens(ctx context.Context, rendered string) (int, error
 		return c.CountTokens(ctx, rendered)
 	}
 	return 0, infer.ErrUnsupported
-}
-
-func short(digest string) string {
-	digest = strings.TrimPrefix(digest, "sha256:")
-	return digest[:min(12, len(digest))]
 }
 
 // hostName is a server's address without a user's password.

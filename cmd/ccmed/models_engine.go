@@ -52,7 +52,7 @@ func (f *fleet) openEmbedded(ctx context.Context, s spec) (infer.Backend, error)
 			return nil, fmt.Errorf("the weights of %s are not readable on this machine; give a GGUF file, or --backend ollama", s.model)
 		}
 		o.ModelPath, o.Name, o.Digest, o.TemplateHash = m.Path, s.model, m.Digest, m.TemplateHash
-		if err := f.makeRoom(ctx); err != nil {
+		if err := f.MakeRoom(ctx); err != nil {
 			return nil, err
 		}
 		// The prompt is the server's to the letter, with control tokens broken as
@@ -78,8 +78,8 @@ func (f *fleet) openEmbedded(ctx context.Context, s spec) (infer.Backend, error)
 	return e, nil
 }
 
-// makeRoom frees the GPU where the engine is about to use one.
-func (f *fleet) makeRoom(ctx context.Context) error {
+// MakeRoom frees the GPU where the engine is about to use one.
+func (f *fleet) MakeRoom(ctx context.Context) error {
 	if info, err := llamacpp.Load(""); err != nil || !info.GPU {
 		return nil // a library that cannot be loaded is reported when the model is opened
 	}

@@ -35,7 +35,7 @@ func TestUnwritableOutput(t *testing.T) {
 		"data stats sample", "data validate sample", "timing --model fake --data sample --limit 1 --dry-run",
 		"timing --model fake --data sample --limit 1 --out runs/n", "score runs/t", "score runs/m --format reference", "metrics", "suite ls", "suite show sft",
 		"suite run paper --set models=fake --set data=sample --out s --dry-run", "runs ls", "runs show runs/t", "runs show runs/t --json", "runs verify runs/t",
-		"runs verify runs/t --json", "runs migrate runs/t", "runs export runs/t --format csv --out -", "compare runs/t runs/u", "compare runs/t runs/u --format latex",
+		"runs verify runs/t --json", "runs export runs/t --format csv --out -", "compare runs/t runs/u", "compare runs/t runs/u --format latex",
 		"report runs/t --out -", "report runs/t --format md --out -", "probe report --help",
 		"runs export runs/t --format csv --out /dev/full", "report runs/t --out /dev/full",
 	} {

@@ -3,25 +3,22 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/ccmed/ccmed/bench/checksum"
 	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
-	"github.com/ccmed/ccmed/bench/strictjson"
+	"github.com/ccmed/ccmed/bench/task"
+	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/ollama"
 	"github.com/ccmed/ccmed/probe"
+	"github.com/ccmed/ccmed/probe/extract"
 )
 
 type trainFlags struct {
@@ -35,6 +32,12 @@ type trainFlags struct {
 	embedder         string
 	hosts            []string
 	apply            string
+}
+
+func (a *app) probeCmd() *cobra.Command {
+	cmd := &cobra.Command{Use: "probe", Short: "Read a model's hidden states while it mediates"}
+	cmd.AddCommand(a.trainCmd(), a.probeReportCmd())
+	return cmd
 }
 
 func (a *app) trainCmd() *cobra.Command {
@@ -113,13 +116,13 @@ func (a *app) train(ctx context.Context, path string, t *trainFlags) error {
 	if st := dir.Manifest().Status; st != run.StatusDone {
 		return fmt.Errorf("%s is not finished; go on with: ccmed runs resume %s", path, path)
 	}
-	model := modelNames(dir.Manifest().Identity)
+	model := dir.Manifest().Identity.ModelNames()
 	resampling := probe.Resampling{Resamples: t.resampling, Seed: uint64(t.seed)}
-	if t.apply != "" && probe.HoldsTurns(dir) {
+	if t.apply != "" && probe.HoldsTurns(dir.Dir) {
 		return fmt.Errorf("%s holds states of turns; saved probes are applied to stores of lines (without --turns)", path)
 	}
 	if t.apply != "" {
-		found, err := probe.Apply(ctx, dir, t.apply, resampling)
+		found, err := probe.Apply(ctx, dir.Dir, t.apply, resampling)
 		if err != nil {
 			return err
 		}
@@ -136,8 +139,8 @@ func (a *app) train(ctx context.Context, path string, t *trainFlags) error {
 	for i := range t.seeds {
 		o.Design.Seeds = append(o.Design.Seeds, uint64(t.seed+i))
 	}
-	if probe.HoldsTurns(dir) {
-		return a.trainTurns(ctx, dir, o)
+	if probe.HoldsTurns(dir.Dir) {
+		return a.trainTurns(ctx, dir.Dir, o)
 	}
 	if o.Dialogues, err = a.storeDialogues(ctx, dir, t.data); err != nil {
 		return err
@@ -145,16 +148,16 @@ func (a *app) train(ctx context.Context, path string, t *trainFlags) error {
 	if err := a.embedWith(ctx, t, &o); err != nil {
 		return err
 	}
-	f, err := probe.Find(ctx, dir, o)
+	f, err := probe.Find(ctx, dir.Dir, o)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	// The findings come last: they never stand beside another training's weights.
-	saved, err := probe.Save(ctx, dir, f, o)
+	saved, err := probe.Save(ctx, dir.Dir, f, o)
 	if err != nil {
 		return err
 	}
-	if err := writeFindings(dir, probe.FindingsFile, f); err != nil {
+	if err := writeFindings(dir.Dir, probe.FindingsFile, f); err != nil {
 		return err
 	}
 	a.note("%d probes saved in %s", len(saved), filepath.Join(path, probe.ProbesDir))
@@ -170,7 +173,7 @@ func (a *app) trainTurns(ctx context.Context, dir *run.Dir, o probe.FindOptions)
 	if err := writeFindings(dir, probe.TurnFindingsFile, f); err != nil {
 		return err
 	}
-	return a.print(probe.TurnSections(modelNames(dir.Manifest().Identity), f))
+	return a.print(probe.TurnSections(dir.Manifest().Identity.ModelNames(), f))
 }
 
 func writeFindings(dir *run.Dir, name string, f any) error {
@@ -179,24 +182,13 @@ func writeFindings(dir *run.Dir, name string, f any) error {
 
 // storeDialogues reads the dialogues of a store: those given, or those that the
 // extraction named, where they still are.
-func (a *app) storeDialogues(ctx context.Context, dir *run.Dir, given string) ([]dialogue.Dialogue, error) {
-	options := dir.Manifest().Identity.Options
-	d := dataFlags{dir: given, lenient: true}
-	if split, ok := options["split"].(string); ok {
-		d.split = split
+func (a *app) storeDialogues(ctx context.Context, r *task.Run, given string) ([]dialogue.Dialogue, error) {
+	ds, err := r.Dialogues(ctx, task.Records{Path: given})
+	if err != nil && given == "" {
+		a.note("the dialogues of %s are not at hand (%v): controls that need them are left out (name their folder with --data)", r.Path(), err)
+		return nil, nil
 	}
-	if given == "" {
-		recorded, _ := options["data"].(string)
-		if recorded == "" {
-			return nil, nil
-		}
-		if _, err := os.Stat(recorded); recorded != "sample" && errors.Is(err, fs.ErrNotExist) {
-			a.note("%s is no longer there; controls that need the dialogues are left out (name their folder with --data)", recorded)
-			return nil, nil
-		}
-		d.dir = recorded
-	}
-	return d.read(ctx, a, d.split)
+	return ds, err
 }
 
 // embedWith lets an Ollama model embed the lines of the content probe.
@@ -212,7 +204,7 @@ func (a *app) embedWith(ctx context.Context, t *trainFlags, o *probe.FindOptions
 	if err != nil {
 		return err
 	}
-	o.Embedder = strings.TrimSpace(id.Name + " " + short(id.Digest))
+	o.Embedder = strings.TrimSpace(id.Name + " " + infer.ShortDigest(id.Digest))
 	o.Embed = func(ctx context.Context, texts []string) ([][]float32, error) {
 		const batch = 64
 		var out [][]float32
@@ -229,15 +221,15 @@ func (a *app) embedWith(ctx context.Context, t *trainFlags, o *probe.FindOptions
 	return nil
 }
 
-func (a *app) openExtraction(path string) (*run.Dir, error) {
-	dir, err := a.reading(path)
+func (a *app) openExtraction(path string) (*task.Run, error) {
+	r, err := a.opened().Open(path)
 	if err != nil {
 		return nil, err
 	}
-	if task := dir.Manifest().Identity.Task; task != "extract" {
-		return nil, fmt.Errorf("%s is a %s run; probes are trained on a store, made by `ccmed probe extract`", path, task)
+	if name := r.Identity().Task; name != extract.TaskName {
+		return nil, fmt.Errorf("%s is a %s run; probes are trained on a store, made by `ccmed probe extract`", path, name)
 	}
-	return dir, nil
+	return r, nil
 }
 
 func (a *app) probeReportCmd() *cobra.Command {
@@ -261,12 +253,12 @@ func (a *app) probeReport(path, format, out string) error {
 	if err != nil {
 		return err
 	}
-	found, err := readFindings(dir)
+	found, err := extract.ReadFindings(dir.Dir)
 	if err != nil {
 		return err
 	}
-	model := modelNames(dir.Manifest().Identity)
-	sections := found.sections(model)
+	model := dir.Manifest().Identity.ModelNames()
+	sections := found.Sections(model)
 	return a.writeOut(out, func(w io.Writer) error {
 		switch format {
 		case "table":
@@ -279,12 +271,12 @@ func (a *app) probeReport(path, format, out string) error {
 		case "html":
 			return report.Write(w, report.HTML, sections, report.Options{Title: "Probes: " + model})
 		case "json":
-			return encodeTo(w, found.value())
+			return encodeTo(w, found.Value())
 		case "csv":
-			if found.turns != nil {
-				return probe.WriteTurnsCSV(w, found.turns)
+			if found.Turns != nil {
+				return probe.WriteTurnsCSV(w, found.Turns)
 			}
-			return probe.WriteCSV(w, found.cells)
+			return probe.WriteCSV(w, found.Cells)
 		}
 		return usagef("unknown --format %q; known are table, markdown, html, json and csv", format)
 	})
@@ -309,80 +301,4 @@ func (a *app) writeOut(path string, write func(io.Writer) error) error {
 	}
 	a.note("%s written", path)
 	return nil
-}
-
-// findings are those of a store of cells or of a store of turns.
-type findings struct {
-	cells *probe.Findings
-	turns *probe.TurnFindings
-}
-
-func (f findings) value() any {
-	if f.turns != nil {
-		return f.turns
-	}
-	return f.cells
-}
-
-func (f findings) sections(model string) []report.Section {
-	if f.turns != nil {
-		return probe.TurnSections(model, f.turns)
-	}
-	return probe.Sections(model, f.cells)
-}
-
-// findingsFile is where a store's findings are, whether there are some or not.
-func findingsFile(dir *run.Dir) string {
-	if probe.HoldsTurns(dir) {
-		return filepath.Join(dir.Path(), probe.TurnFindingsFile)
-	}
-	return filepath.Join(dir.Path(), probe.FindingsFile)
-}
-
-// readFindings reads a store's findings and checks that they are of its samples.
-func readFindings(dir *run.Dir) (f findings, err error) {
-	file := findingsFile(dir)
-	again := "run `ccmed probe train " + dir.Path() + "` again"
-	if !exists(file) {
-		return f, fmt.Errorf("%s has no findings yet; make them with `ccmed probe train %s`", dir.Path(), dir.Path())
-	}
-	var head struct {
-		Schema  int    `json:"schema"`
-		Samples string `json:"samples_sha256"`
-	}
-	text, err := disk.ReadEntry(file, disk.MaxText)
-	if err != nil {
-		return f, fmt.Errorf("read the findings: %w", err)
-	}
-	if err := strictjson.Unmarshal(text, &head); err != nil {
-		return f, fmt.Errorf("%s is damaged: %w; %s", file, err, again)
-	}
-	if err := checksum.Check(text); err != nil && !errors.Is(err, checksum.ErrNone) {
-		return f, fmt.Errorf("%s: %w; %s", file, err, again)
-	}
-	want := probe.FindingsSchema
-	if probe.HoldsTurns(dir) {
-		want, f.turns = probe.TurnFindingsSchema, &probe.TurnFindings{}
-	} else {
-		f.cells = &probe.Findings{}
-	}
-	if head.Schema != want {
-		return f, fmt.Errorf("%s was written by another version (schema %d, this one reads %d); %s", file, head.Schema, want, again)
-	}
-	hash, err := dir.SamplesHash()
-	if err != nil {
-		return f, err
-	}
-	if hash != head.Samples {
-		return f, fmt.Errorf("%s was made from other samples than %s holds; %s", file, dir.Path(), again)
-	}
-	if err := json.Unmarshal(text, f.value()); err != nil {
-		return f, fmt.Errorf("%s is damaged: %w; %s", file, err, again)
-	}
-	if f.turns != nil {
-		f.turns.ContentHash = ""
-	} else {
-		f.cells.ContentHash = ""
-	}
-	return f, nil
 }

@@ -8,14 +8,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ccmed/ccmed/bench/compare"
 	"github.com/ccmed/ccmed/bench/disk"
+	"github.com/ccmed/ccmed/bench/page"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/sft"
 )
 
@@ -124,138 +126,74 @@ func vacantFile(path string, force bool) error {
 	return nil
 }
 
-// reported collects what a report says beside the sections of its runs.
-type reported struct {
-	warnings []caution
-	browser  report.Browser
-	notes    []string // about the browser
-	scored   []scoredRun
-}
-
 // reportSections puts several runs into one report: what a reader must know first,
-// then run by run what it was and what it found, then every dialogue.
+// then run by run what it was and what came out, then every dialogue.
 func (a *app) reportSections(ctx context.Context, paths []string, seed int64) ([]report.Section, error) {
-	runs, err := runFolders(paths)
+	folders, err := runFolders(paths)
 	if err != nil {
 		return nil, err
 	}
-	paths = make([]string, len(runs))
-	for i, f := range runs {
+	paths = make([]string, len(folders))
+	for i, f := range folders {
 		paths[i] = f.path
 	}
 	names := runNames(paths)
-	r := reported{browser: dialogueBrowser}
-	var each []report.Section
+	o := page.Options{Seed: seed, Command: a.commandOf}
+	parts := make([]page.Part, len(folders))
+	runs := make([]task.Neighbour, len(folders))
 	var shown []string
-	for i, path := range paths {
-		var sections []report.Section
-		if exists(filepath.Join(path, sft.ManifestFile)) {
-			sections, err = r.training(ctx, names[i], path)
-		} else {
-			sections, err = a.reportRun(ctx, &r, names[i], path, seed)
-		}
-		if err != nil && runs[i].within && ctx.Err() == nil {
+	for i, f := range folders {
+		parts[i], runs[i], err = a.reportPart(ctx, names[i], f.path, o)
+		switch {
+		case err == nil:
+			shown = append(shown, f.path)
+		case f.within && ctx.Err() == nil:
 			// One run among many that nobody named must not cost the others' report.
-			r.warnings = append(r.warnings, caution{names[i], "left out: " + err.Error()})
+			parts[i] = page.Part{Name: names[i], Cautions: []string{"left out: " + err.Error()}}
 			a.note("left out: %v", err)
-			continue
-		}
-		if err != nil {
+		default:
 			return nil, err
-		}
-		shown = append(shown, path)
-		for _, s := range sections {
-			if len(paths) > 1 {
-				s.Title = names[i] + ": " + s.Title
-			}
-			each = append(each, s)
 		}
 	}
 	if len(shown) == 0 {
 		return nil, errors.New("none of these runs can be reported")
 	}
-	compared, err := beforeAfter(r.scored, seed)
+	if err := page.AddBeside(parts, runs, seed); err != nil {
+		return nil, err
+	}
+	compared, err := compare.Alike(ctx, a.opened(), shown)
 	if err != nil {
 		return nil, err
 	}
-	paired, err := a.compared(ctx, shown)
-	if err != nil {
-		return nil, err
-	}
-	each = slices.Concat(compared, paired, each)
-	r.warnings = append(r.warnings, seedCautions(r.scored)...)
-	warnings := told(r.warnings)
-	if len(warnings) == 0 {
-		warnings = []string{"nothing here speaks against citing these numbers with their intervals, n and baselines"}
-	}
-	all := append([]report.Section{{Title: "Read this before you cite", Notes: warnings}}, each...)
-	if len(r.browser.Items) > 0 {
-		all = append(all, report.Section{Title: "Every dialogue", Notes: r.notes, Browser: &r.browser})
-	}
-	return all, nil
+	return page.Compose(parts, compared), nil
 }
 
-// training adds a training run.
-func (r *reported) training(ctx context.Context, name, path string) ([]report.Section, error) {
+// reportPart makes the part of a folder.
+func (a *app) reportPart(ctx context.Context, name, path string, o page.Options) (page.Part, task.Neighbour, error) {
+	if exists(filepath.Join(path, sft.ManifestFile)) {
+		p, err := trainingPart(ctx, name, path)
+		return p, task.Neighbour{}, err
+	}
+	r, err := a.opened().Open(path, run.PromptsFile, run.ErrorsFile)
+	if err != nil {
+		return page.Part{}, task.Neighbour{}, err
+	}
+	p, res, err := page.OfRun(ctx, name, r, o)
+	return p, task.Neighbour{Name: name, Run: r, Result: res}, err
+}
+
+// trainingPart makes the part of a training.
+func trainingPart(ctx context.Context, name, path string) (page.Part, error) {
 	m, err := sft.ReadTraining(path)
 	if err != nil {
-		return nil, err
+		return page.Part{}, err
 	}
 	sections, err := sft.TrainSections(ctx, path)
 	if err != nil {
-		return nil, err
+		return page.Part{}, err
 	}
-	head, err := whatWasTrained(m)
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range trainingCautions(m) {
-		r.warnings = append(r.warnings, caution{name, w})
-	}
-	return append([]report.Section{head}, sections...), nil
-}
-
-// reportRun adds a run of a benchmark or of an extraction.
-func (a *app) reportRun(ctx context.Context, r *reported, name, path string, seed int64) ([]report.Section, error) {
-	dir, err := a.reading(path, run.PromptsFile, run.ErrorsFile)
-	if err != nil {
-		return nil, err
-	}
-	m := dir.Manifest()
-	head, err := whatWasRun(dir)
-	if err != nil {
-		return nil, err
-	}
-	if seed == 0 {
-		seed = m.Identity.Seed
-	}
-	found, sections, err := a.found(ctx, dir, scoreFlags{seed: seed, dry: true})
-	if err != nil {
-		return nil, err
-	}
-	if m.Identity.Task == "extract" && exists(findingsFile(dir)) {
-		f, err := readFindings(dir)
-		if err != nil {
-			return nil, err
-		}
-		found = f.value()
-		sections = append(sections, f.sections(modelNames(m.Identity))...)
-	}
-	scored, err := a.scoredRun(ctx, name, dir, found)
-	if err != nil {
-		return nil, err
-	}
-	r.scored = append(r.scored, scored)
-	for _, w := range append(dir.Unchecked(run.SamplesFile), scored.cautions()...) {
-		r.warnings = append(r.warnings, caution{name, w})
-	}
-	b, notes, err := a.browse(ctx, name, dir, found)
-	if err != nil {
-		return nil, err
-	}
-	r.browser.Join(b)
-	r.notes = append(r.notes, notes...)
-	return append([]report.Section{head}, sections...), nil
+	head, err := sft.Described(m, commandLine)
+	return page.Part{Name: name, Sections: append([]report.Section{head}, sections...), Cautions: m.Cautions()}, err
 }
 
 // runFolder is a run to report; within says that only a folder above it was named.

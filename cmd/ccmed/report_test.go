@@ -10,6 +10,7 @@ import (
 	"github.com/ccmed/ccmed/bench/mediation"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/bench/timing"
 	"github.com/ccmed/ccmed/sft"
 )
@@ -64,7 +65,7 @@ func TestReportTimingDialogues(t *testing.T) {
 		if want != nil && !slices.Equal(it.Facets[3], want) {
 			t.Errorf("dialogue %d: outcome %q, want %q", d.ID, it.Facets[3], want)
 		}
-		if got := measure(t, b, it, goldTurn); got != float64(d.ConflictTurn) {
+		if got := measure(t, b, it, task.GoldTurn); got != float64(d.ConflictTurn) {
 			t.Errorf("dialogue %d: gold turn %v, want %d", d.ID, got, d.ConflictTurn)
 		}
 		curve := it.Blocks[1]
@@ -162,7 +163,7 @@ func TestReportPredictedTurns(t *testing.T) {
 			t.Errorf("dialogue %s: outcome %q, want %q (%s)", id, it.Facets[3], want, it.Note)
 		}
 	}
-	if got := measure(t, b, itemOf(t, b, "1"), turnError); got != 1 {
+	if got := measure(t, b, itemOf(t, b, "1"), task.TurnError); got != 1 {
 		t.Errorf("dialogue 1 is %v turns late, want 1", got)
 	}
 	if note := itemOf(t, b, "3").Note; !strings.Contains(note, "ND: no turn was predicted") {
@@ -195,19 +196,16 @@ func TestReportPromptsAndCommand(t *testing.T) {
 	data, ds := scriptedRecords(t, 3)
 	path := filepath.Join(t.TempDir(), "t")
 	scriptedTiming(t, path, data, ds)
-	dir, err := run.Open(path)
+	sections, err := newApp().reportSections(t.Context(), []string{path}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := whatWasRun(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := sections[1]
 	if want := "ccmed timing --model scripted --data " + data; s.Passages[0].Text != want || !s.Passages[0].Open {
 		t.Errorf("the command is %+v, want %q", s.Passages[0], want)
 	}
 	facts := s.Tables[0].CSV()
-	for _, want := range []string{"Q4_1", "sha256:" + strings.Repeat("0", 63) + "7", dir.Manifest().Identity.DataHash, "seed,1"} {
+	for _, want := range []string{"Q4_1", "sha256:" + strings.Repeat("0", 63) + "7", dialogue.Hash(ds), "seed,1"} {
 		if !strings.Contains(facts, want) {
 			t.Errorf("%q is not among the facts:\n%s", want, facts)
 		}
@@ -222,12 +220,12 @@ func TestTrainCommand(t *testing.T) {
 	c.Base, c.Data, c.Out = "checkpoint", "export", "run"
 	c.LRHead, c.MaxSteps, c.Targets = 0.00002, 1_000_000, []string{"q_proj", "o_proj"}
 	c.ReuseTokens = map[string]string{sft.TurnEnd: "<a>", sft.Speak: "<b>", sft.EndSpeak: "<c>"}
-	got, err := trainCommand(&sft.Manifest{Config: c, Preset: "small", Base: sft.Checkpoint{Dir: "checkpoint", From: "ollama:tiny"}, Sessions: []sft.TrainSession{{Processes: 2}}})
+	s, err := sft.Described(&sft.Manifest{Config: c, Preset: "small", Base: sft.Checkpoint{Dir: "checkpoint", From: "ollama:tiny"}, Sessions: []sft.TrainSession{{Processes: 2}}}, commandLine)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := "ccmed sft train --base ollama:tiny --data export --preset small --lr-head=0.00002 --max-steps=1000000 '--reuse-tokens=<a>,<b>,<c>' --targets=q_proj,o_proj --nproc=2"
-	if got != want {
+	if got := s.Passages[0].Text; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

@@ -12,11 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/disk"
+	"github.com/ccmed/ccmed/bench/prompt"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/strictjson"
+	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 )
@@ -56,29 +57,138 @@ func (r *runFlags) check() error {
 	return nil
 }
 
+// job is one call of a benchmark's command.
+type job struct {
+	bench  task.Bench
+	call   task.Call
+	models modelFlags
+	run    runFlags
+}
+
+// env is what the job's plan is made from. The fleet is opened when the plan or, later, the
+// run needs it.
+func (a *app) env(j *job, set *prompt.Set) (env task.Env, opened func() *fleet) {
+	var f *fleet
+	env = task.Env{Archive: a.opened(), Seed: j.run.seed, Prompts: set, Model: j.models.model, NumCtx: j.models.numCtx, ChatTemplate: j.models.chatTemplate}
+	env.Models = func() (task.Models, error) {
+		roles, err := j.call.Roles(env)
+		if err != nil {
+			return nil, err
+		}
+		f, err = a.newFleet(&j.models, roles)
+		return f, err
+	}
+	return env, func() *fleet { return f }
+}
+
+// plan plans a job and opens the fleet of the roles that it asks, with contexts that fit.
+// The caller closes the fleet.
+func (a *app) plan(ctx context.Context, j *job) (p task.Plan, f *fleet, err error) {
+	if err := j.run.check(); err != nil {
+		return p, nil, err
+	}
+	if j.bench.About().States {
+		if b := j.models.backend; b != "" && b != "embedded" {
+			return p, nil, usagef("hidden states come from the embedded engine; leave --backend out (a name of Ollama's opens the weights that Ollama serves)")
+		}
+		j.models.backend, j.models.cacheFile = "embedded", "off"
+	}
+	set, err := prompt.Load(j.run.prompts)
+	if err != nil {
+		return p, nil, err
+	}
+	env, opened := a.env(j, set)
+	defer func() {
+		if f = opened(); err != nil && f != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	if p, err = j.call.Plan(ctx, env); err != nil {
+		return p, nil, err
+	}
+	if opened() == nil {
+		if _, err := env.Models(); err != nil {
+			return p, nil, err
+		}
+	}
+	return p, nil, opened().prepare(ctx, p)
+}
+
+// prepare keeps the roles that a plan asks and fits their contexts.
+func (f *fleet) prepare(ctx context.Context, p task.Plan) error {
+	if p.Roles != nil {
+		maps.DeleteFunc(f.roles, func(role string, _ spec) bool { return !slices.Contains(p.Roles, role) })
+	}
+	for _, role := range f.order() {
+		if err := f.fit(ctx, role, p.Longest[role], p.Answer[role]); err != nil {
+			return err
+		}
+	}
+	f.shareContext()
+	return nil
+}
+
+// do runs a job into its run folder, scores the run and shows it.
+func (a *app) do(ctx context.Context, j *job, show showRun) error {
+	p, f, err := a.plan(ctx, j)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if j.run.dryRun {
+		preview, err := p.Preview(ctx)
+		if err != nil {
+			return err
+		}
+		return a.dryRun(ctx, f, p.Size, preview)
+	}
+	if p.Ready != nil {
+		if err := p.Ready(ctx); err != nil {
+			return err
+		}
+	}
+	id, err := a.identity(ctx, f, j, p)
+	if err != nil {
+		return err
+	}
+	if p.Check != nil {
+		if err := p.Check(id); err != nil {
+			return err
+		}
+	}
+	dir, sum, err := a.execute(ctx, f, &j.run, id, p)
+	if err != nil {
+		return err
+	}
+	return a.finish(ctx, dir.Path(), sum, j, show)
+}
+
 // identity collects what could change a number.
-func (a *app) identity(ctx context.Context, f *fleet, task string, ds []dialogue.Dialogue, r *runFlags, prompts map[string]string, options map[string]any) (run.Identity, error) {
-	id := run.Identity{Task: task, Version: version(), Seed: r.seed, Prompts: prompts, Options: options, Models: map[string]infer.Model{}, NumCtx: map[string]int{},
-		DataHash: dialogue.Hash(ds), Shard: r.shard}
+func (a *app) identity(ctx context.Context, f *fleet, j *job, p task.Plan) (run.Identity, error) {
+	id := run.Identity{Task: j.bench.About().Task, Version: version(), Seed: j.run.seed, Prompts: p.Templates, Models: map[string]infer.Model{}, NumCtx: map[string]int{},
+		DataHash: p.DataHash, Items: p.Items, Shard: j.run.shard, Parent: p.Parent}
+	b, err := json.Marshal(p.Settings)
+	if err == nil {
+		err = json.Unmarshal(b, &id.Options)
+	}
+	if err != nil {
+		return id, fmt.Errorf("encode the options of the run: %w", err)
+	}
 	if t := f.flags.chatTemplate; t != "" {
 		if path, err := filepath.Abs(t); err == nil && !slices.Contains(llamacpp.TemplateNames(), t) {
 			t = path
 		}
-		options["chat_template"] = t
+		id.Options["chat_template"] = t
 	}
 	for _, role := range f.order() {
 		m, err := f.Model(ctx, role)
 		if err != nil {
 			return id, err
 		}
-		id.Models[role], id.NumCtx[role] = m, f.numCtx[role]
-	}
-	seen := map[string]bool{}
-	for _, d := range ds {
-		if !seen[d.Key()] {
-			seen[d.Key()] = true
-			id.Items = append(id.Items, d.Key())
+		if name := p.Names[role]; name != "" {
+			m.Name = name
 		}
+		id.Models[role], id.NumCtx[role] = m, f.numCtx[role]
 	}
 	return id, nil
 }
@@ -96,7 +206,7 @@ func redacted(args []string) []string {
 func (a *app) openRun(id run.Identity, r *runFlags) (*run.Dir, error) {
 	path := r.out
 	if path == "" {
-		path = filepath.Join("runs", run.NewName(id.Task, modelNames(id), a.now()))
+		path = filepath.Join("runs", run.NewName(id.Task, id.ModelNames(), a.now()))
 	}
 	command := redacted(a.args) // nobody's password stays in a folder
 	var seals []run.Sealer
@@ -113,22 +223,29 @@ func (a *app) openRun(id run.Identity, r *runFlags) (*run.Dir, error) {
 	return d, err
 }
 
-// execute runs a task into a run folder.
-func execute[I any](ctx context.Context, a *app, f *fleet, r *runFlags, id run.Identity, t run.Task[I]) (*run.Dir, run.Summary, error) {
-	dir, err := a.openRun(id, r)
-	if err != nil {
-		return nil, run.Summary{}, err
+// execute runs a plan into its run folder.
+func (a *app) execute(ctx context.Context, f *fleet, r *runFlags, id run.Identity, p task.Plan) (dir *run.Dir, sum run.Summary, err error) {
+	if dir, err = a.openRun(id, r); err != nil {
+		return nil, sum, err
 	}
-	sum, err := executeIn(ctx, a, f, r, dir, t)
+	if p.Open != nil {
+		done, err := p.Open(ctx, dir)
+		if err != nil {
+			return dir, sum, errors.Join(err, dir.Close(run.StatusFailed))
+		}
+		sum, err = a.executeIn(ctx, f, r, dir, p.Task)
+		return dir, sum, errors.Join(err, done())
+	}
+	sum, err = a.executeIn(ctx, f, r, dir, p.Task)
 	return dir, sum, err
 }
 
 // executeIn runs a task into an open run folder.
-func executeIn[I any](ctx context.Context, a *app, f *fleet, r *runFlags, dir *run.Dir, t run.Task[I]) (run.Summary, error) {
+func (a *app) executeIn(ctx context.Context, f *fleet, r *runFlags, dir *run.Dir, t task.Executor) (run.Summary, error) {
 	a.note("run folder: %s", dir.Path())
 	again := commandLine([]string{"runs", "resume", dir.Path()})
 	defer a.hold(work{again: again})()
-	sum, err := run.Execute(ctx, dir, t, run.Options{Workers: f.Workers, Identify: f.Refresh, MaxFailures: r.maxFailures, Progress: a.progress(), Shard: r.shard, Soft: a.soft})
+	sum, err := t.Execute(ctx, dir, run.Options{Workers: f.Workers, Identify: f.Refresh, MaxFailures: r.maxFailures, Progress: a.progress(), Shard: r.shard, Soft: a.soft})
 	var failures *run.FailuresError
 	var interrupted *run.InterruptedError
 	switch {
@@ -146,13 +263,13 @@ type showRun func(path string, sections []report.Section) error
 // tables is the showRun that prints the sections.
 func (a *app) tables(_ string, sections []report.Section) error { return a.print(sections) }
 
-// finish scores a run, writes its metrics and prints them.
-func (a *app) finish(ctx context.Context, dir *run.Dir, sum run.Summary, r *runFlags, s scoreFlags, show showRun) error {
-	err := a.scoreRun(ctx, dir.Path(), s, func(sections []report.Section) error { return show(dir.Path(), sections) })
-	if err != nil {
+// finish scores a run that was made, writes its metrics and shows them.
+func (a *app) finish(ctx context.Context, path string, sum run.Summary, j *job, show showRun) error {
+	a.opened().Forget(path)
+	if err := a.scoreRun(ctx, path, task.ScoreOptions{Seed: j.run.seed}, func(sections []report.Section) error { return show(path, sections) }); err != nil {
 		return err
 	}
-	if r.strict && sum.Unscored > 0 {
+	if j.run.strict && sum.Unscored > 0 {
 		return &partialError{fmt.Errorf("%d of %d samples are unscored (--strict)", sum.Unscored, sum.Unscored+sum.Scored)}
 	}
 	return nil
@@ -185,7 +302,8 @@ func usageSection(s run.Summary) report.Section {
 }
 
 // dryRun prints what a run would ask.
-func (a *app) dryRun(ctx context.Context, f *fleet, items int, calls map[string][]infer.Prompt, first map[string]infer.Prompt) error {
+func (a *app) dryRun(ctx context.Context, f *fleet, items int, preview task.Preview) error {
+	calls, first := preview.Calls, preview.First
 	t := report.Table{Columns: []report.Column{{Name: "role"}, {Name: "model"}, {Name: "num_ctx", Align: report.Right}, {Name: "requests", Align: report.Right}, {Name: "prompt tokens, naive", Align: report.Right}, {Name: "rendered prompts on disk", Align: report.Right}}}
 	sections := []report.Section{{Title: fmt.Sprintf("Dry run: %d dialogues, nothing was asked", items)}}
 	for _, role := range slices.Sorted(maps.Keys(calls)) {
@@ -225,104 +343,58 @@ func (a *app) dryRun(ctx context.Context, f *fleet, items int, calls map[string]
 	return a.print(sections)
 }
 
-// scoreFlags steer the scoring of a run.
-type scoreFlags struct {
-	data dataFlags
-	seed int64
-	dry  bool // print only, write nothing
-	// reference labels again by the public code's rule.
-	reference bool
-}
-
-// scoreRun computes and prints the metrics of a run folder, and writes them to
-// its metrics.json.
-func (a *app) scoreRun(ctx context.Context, path string, s scoreFlags, print func([]report.Section) error) error {
-	dir, err := a.reading(path)
+// scoreRun computes and prints the metrics of a run folder, and writes them to its
+// metrics.json, unless another rule than the run's own was asked for.
+func (a *app) scoreRun(ctx context.Context, path string, o task.ScoreOptions, print func([]report.Section) error) error {
+	r, err := a.opened().Open(path)
 	if err != nil {
 		return err
 	}
-	id := dir.Manifest().Identity
-	if s.seed == 0 {
-		s.seed = id.Seed
-	}
-	result, sections, err := a.found(ctx, dir, s)
+	o.Anew = true
+	res, sections, err := a.resultOf(ctx, r, o)
 	if err != nil {
 		return err
 	}
-	total, err := totals(dir)
-	if err != nil {
-		return err
-	}
-	sections = append(sections, usageSection(total))
-	if s.reference {
-		s.dry = true // the run's own metrics stay
-	}
-	if !s.dry {
-		hash, err := dir.SamplesHash()
+	if o.Rule == "" {
+		m, err := r.Metrics(res, o.Seed)
 		if err != nil {
 			return err
 		}
-		if err := dir.WriteMetrics(map[string]any{"schema": run.MetricsSchema, "task": id.Task, "samples_sha256": hash, "seed": s.seed, "usage": total, "metrics": result}); err != nil {
+		if err := r.WriteMetrics(m); err != nil {
 			return err
 		}
 	}
 	if err := print(sections); err != nil {
 		return err
 	}
-	if !s.dry {
-		a.note("%s", filepath.Join(dir.Path(), "metrics.json"))
+	if o.Rule == "" {
+		a.note("%s", filepath.Join(r.Path(), run.MetricsFile))
 	}
 	return nil
 }
 
-// found computes a run's metrics, as data and as sections.
-func (a *app) found(ctx context.Context, dir *run.Dir, s scoreFlags) (any, []report.Section, error) {
-	v, sections, err := a.foundBy(ctx, dir, s)
+// resultOf returns a run's result with its sections, what it cost among them.
+func (a *app) resultOf(ctx context.Context, r *task.Run, o task.ScoreOptions) (task.Result, []report.Section, error) {
+	res, err := r.Result(ctx, o)
 	var form *json.UnmarshalTypeError
 	if errors.As(err, &form) {
-		err = fmt.Errorf("%s holds a sample that has not the form of its task: %w; ccmed runs verify %s names the line and the field", dir.Path(), err, dir.Path())
-	}
-	return v, sections, err
-}
-
-func (a *app) foundBy(ctx context.Context, dir *run.Dir, s scoreFlags) (any, []report.Section, error) {
-	switch task := dir.Manifest().Identity.Task; task {
-	case "timing":
-		return a.scoreTiming(ctx, dir, s)
-	case "mediation":
-		return a.scoreMediation(ctx, dir, s)
-	case "extract":
-		return a.scoreExtraction(ctx, dir)
-	default:
-		return nil, nil, fmt.Errorf("%s is a %s run; this version scores timing, mediation and extraction", dir.Path(), task)
-	}
-}
-
-// totals adds up what all sessions of a run cost, from its samples.
-func totals(dir *run.Dir) (run.Summary, error) {
-	var t run.Summary
-	sessions := dir.Manifest().Sessions
-	if len(dir.Manifest().Merged) > 0 {
-		sessions = sessions[len(sessions)-1:] // it sums up the shards'
-	}
-	for _, s := range sessions {
-		if s.Summary != nil {
-			t.Seconds += s.Summary.Seconds
-			t.Failed, t.Skipped = s.Summary.Failed, s.Summary.Skipped
+		if changed := r.Check(run.SamplesFile); changed != nil { // which explains the form
+			return nil, nil, changed
 		}
+		err = fmt.Errorf("%s holds a sample that has not the form of its task: %w; ccmed runs verify %s names the line and the field", r.Path(), err, r.Path())
 	}
-	for s, err := range dir.All() {
-		if err != nil {
-			return t, err
-		}
-		t.Usage = t.Usage.Add(s.Usage)
-		if s.Unscored == "" {
-			t.Scored++
-		} else {
-			t.Unscored++
-		}
+	if err != nil {
+		return nil, nil, err
 	}
-	return t, nil
+	sections, err := res.Sections(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	total, err := r.Totals()
+	if err != nil {
+		return nil, nil, err
+	}
+	return res, append(sections, usageSection(total)), nil
 }
 
 // readJSON reads a file of a folder that the program made.

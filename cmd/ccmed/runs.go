@@ -2,19 +2,16 @@ package main
 
 import (
 	"context"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ccmed/ccmed/bench/run"
-	"github.com/ccmed/ccmed/probe"
+	"github.com/ccmed/ccmed/bench/task"
 )
 
 func (a *app) runsCmd() *cobra.Command {
-	cmd := &cobra.Command{Use: "runs", Short: "List, show, resume, check, migrate, merge and export runs"}
-	cmd.AddCommand(a.runsListCmd(), a.runsShowCmd(), a.runsVerifyCmd(), a.runsMigrateCmd(), a.runsResumeCmd())
+	cmd := &cobra.Command{Use: "runs", Short: "List, show, resume, check, merge and export runs"}
+	cmd.AddCommand(a.runsListCmd(), a.runsShowCmd(), a.runsVerifyCmd(), a.runsResumeCmd())
 	var out string
 	merge := &cobra.Command{
 		Use: "merge RUN...", Short: "Join the shards of one run", Args: cobra.MinimumNArgs(2), Example: "  ccmed runs merge shard-1 shard-2 --out whole",
@@ -22,10 +19,10 @@ func (a *app) runsCmd() *cobra.Command {
 			if out == "" {
 				return usagef("no --out folder given")
 			}
-			if err := mergeRuns(cmd.Context(), out, args); err != nil {
+			if err := a.mergeRuns(cmd.Context(), out, args); err != nil {
 				return err
 			}
-			return a.scoreRun(cmd.Context(), out, scoreFlags{}, a.print)
+			return a.scoreRun(cmd.Context(), out, task.ScoreOptions{}, a.print)
 		},
 	}
 	merge.Flags().StringVar(&out, "out", "", "folder of the merged run")
@@ -33,26 +30,14 @@ func (a *app) runsCmd() *cobra.Command {
 	return cmd
 }
 
-// mergeRuns joins shards, and the hidden states of those that have some.
-func mergeRuns(ctx context.Context, out string, dirs []string) error {
-	first, err := run.Open(dirs[0])
+// mergeRuns joins shards, with the files that they have beside their samples.
+func (a *app) mergeRuns(ctx context.Context, out string, dirs []string) error {
+	first, err := a.opened().Open(dirs[0])
 	if err != nil {
 		return err
 	}
-	if first.Manifest().Identity.Task == "extract" {
-		return probe.MergeStores(ctx, out, dirs)
+	if m, ok := first.Bench.(task.Merger); ok {
+		return m.Merge(ctx, out, dirs)
 	}
 	return run.Merge(out, dirs, nil)
-}
-
-func modelNames(id run.Identity) string {
-	seen := map[string]bool{}
-	var names []string
-	for _, r := range slices.Sorted(maps.Keys(id.Models)) {
-		if n := id.Models[r].Name; !seen[n] {
-			seen[n] = true
-			names = append(names, n)
-		}
-	}
-	return strings.Join(names, ", ")
 }

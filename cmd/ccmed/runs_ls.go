@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ccmed/ccmed/bench/report"
+	"github.com/ccmed/ccmed/infer"
 )
 
 // listFlags choose and order the rows of a list.
@@ -142,7 +143,7 @@ func listSection(root string, rows []folder, found int) report.Section {
 			samples = strconv.Itoa(x.Samples)
 		}
 		t.Rows = append(t.Rows, []report.Cell{report.Text(filepath.Base(x.Path)), report.Text(x.Kind), report.Text(x.Task), report.Text(x.Model), report.Text(x.Status),
-			report.Text(samples), report.Text(started), report.Text(strings.Join(nonempty(short(x.Hash), lastPart(x.Data)), " "))})
+			report.Text(samples), report.Text(started), report.Text(strings.TrimSpace(infer.ShortDigest(x.Hash) + " " + lastPart(x.Data)))})
 		if x.Fault != "" {
 			faults = append(faults, x.Fault)
 		}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +15,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/task"
+	"github.com/ccmed/ccmed/sft"
 )
 
 func (a *app) runsResumeCmd() *cobra.Command {
@@ -38,22 +42,25 @@ the working folder.`,
 	return cmd
 }
 
-// makers are the commands that make runs of a task. No other command of a manifest
-// is ever run.
-var makers = map[string][]string{
-	"timing":    {"timing", "sft predict"},
-	"mediation": {"mediate", "score"},
-	"extract":   {"probe extract"},
+// makers are the commands that make runs of a task. No other command of a manifest is ever
+// run.
+func (a *app) makers(taskName string) []string {
+	var out []string
+	for _, b := range a.benches {
+		if about := b.About(); about.Task == taskName {
+			out = append(append(out, about.Command), about.AlsoMadeBy...)
+		}
+	}
+	return out
 }
 
-// resume calls the command that made a run again, on its folder.
+// resume runs the command that made a run again, on its folder.
 func (a *app) resume(cmd *cobra.Command, path string, hosts []string, cacheFile string) error {
 	d, err := run.Open(path)
 	if err != nil {
 		return err
 	}
 	m := d.Manifest()
-	manifest := filepath.Join(path, run.ManifestFile)
 	if n := len(m.Sessions); m.Status == run.StatusDone && n > 0 && m.Sessions[n-1].Summary != nil && m.Sessions[n-1].Summary.Failed == 0 {
 		return a.scoreLeft(cmd.Context(), d)
 	}
@@ -61,9 +68,11 @@ func (a *app) resume(cmd *cobra.Command, path string, hosts []string, cacheFile 
 	if err != nil {
 		return err
 	}
-	r, err := readRecorded(m.Identity.Task, session.Command)
+	inner := *a
+	inner.noSettings = true // what a settings file set when the run was started is in its command
+	r, err := inner.readRecorded(m.Identity.Task, session.Command)
 	if err != nil {
-		return fmt.Errorf("%s: %w; put back a copy of it, or make the run again in another folder", manifest, err)
+		return fmt.Errorf("%s: %w; put back a copy of it, or make the run again in another folder", filepath.Join(path, run.ManifestFile), err)
 	}
 	if len(hosts) > 0 {
 		r.hosts = hosts
@@ -79,36 +88,21 @@ func (a *app) resume(cmd *cobra.Command, path string, hosts []string, cacheFile 
 		}
 		r.cache = ""
 	}
-	args := r.args()
-	if a.configFile != "" { // given with this call, in this folder
-		if a.configFile, err = filepath.Abs(a.configFile); err != nil {
-			return fmt.Errorf("find the settings file: %w", err)
-		}
-	}
+	// The command as it stands in the manifest is that of the new session too; common flags
+	// are those of this call.
+	inner.args, inner.quiet, inner.noColor, inner.json, inner.configFile = r.args(), a.quiet, a.noColor, a.json, a.configFile
 	if own {
-		err = a.enter(session.Dir)
+		if err := a.noteFolder(session.Dir); err != nil {
+			return err
+		}
+		r.readFrom(session.Dir)
 	} else {
-		a.note("made elsewhere, on %s: relative paths are read from this folder; the command is: %s", session.Environment.Host, commandLine(args))
+		a.note("made elsewhere, on %s: relative paths are read from this folder; the command is: %s", session.Environment.Host, commandLine(inner.args))
 	}
-	if err != nil {
+	if err := inner.configure(r.command); err != nil {
 		return err
 	}
-	again := append(slices.Clone(args), "--out="+m.Path, "--resume")
-	// Common flags of this call count; a new root sets them back.
-	cmd.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) {
-		if f.Changed {
-			again = append(again, "--"+f.Name+"="+f.Value.String())
-		}
-	})
-	inner := *a
-	// What a settings file set when the run was started is in its command.
-	inner.args, inner.noSettings = args, true
-	root := inner.root()
-	root.SetArgs(again)
-	root.SetOut(a.stdout)
-	root.SetErr(a.stderr)
-	_, err = root.ExecuteContextC(cmd.Context())
-	return err
+	return r.call(cmd.Context(), m.Path)
 }
 
 // startOf returns the newest session whose command this user's program wrote, and
@@ -127,26 +121,27 @@ func startOf(m run.Manifest) (s run.Session, own bool, err error) {
 	return m.Sessions[0], false, nil
 }
 
-// recorded is what of a manifest's command line counts: flags that change nothing
-// but the run itself, and, apart from them, servers and the response cache.
+// recorded is what of a manifest's command line counts: flags that change nothing but the
+// run itself, and, apart from them, servers and the response cache.
 type recorded struct {
-	command []string // as "probe", "extract"
-	flags   []string
-	files   []string // arguments
+	command *cobra.Command // of the calling app, with its flags parsed
+	name    string         // as "probe extract"
+	flags   []*pflag.Flag  // that were given
+	files   []string       // arguments
 	hosts   []string
 	cache   string
 }
 
-// readRecorded reads the command line of a manifest as that of one of the commands
-// that make runs of the task.
-func readRecorded(task string, command []string) (r recorded, err error) {
-	root := (&app{stdout: io.Discard, stderr: io.Discard, getenv: func(string) string { return "" }}).root()
+// readRecorded reads the command line of a manifest as that of one of the commands that
+// make runs of the task. The command is one of this app.
+func (a *app) readRecorded(taskName string, command []string) (r recorded, err error) {
+	root := a.root()
 	cmd, rest, err := root.Find(command)
-	name := strings.TrimPrefix(cmd.CommandPath(), root.Name()+" ")
-	if err != nil || !slices.Contains(makers[task], name) {
-		return r, fmt.Errorf("it describes a %s run and its command %q makes none", task, commandLine(command))
+	r.name = strings.TrimPrefix(cmd.CommandPath(), root.Name()+" ")
+	if err != nil || !slices.Contains(a.makers(taskName), r.name) {
+		return r, fmt.Errorf("it describes a %s run and its command %q makes none", taskName, commandLine(command))
 	}
-	r.command = strings.Fields(name)
+	r.command = cmd
 	if err := cmd.ParseFlags(rest); err != nil {
 		return r, fmt.Errorf("its command %q is not one that this version takes: %w", commandLine(command), plainFlagError(err))
 	}
@@ -159,21 +154,84 @@ func readRecorded(task string, command []string) (r recorded, err error) {
 			r.cache = f.Value.String()
 		case f.Name == "resume" || f.Name == "config" || root.PersistentFlags().Lookup(f.Name) != nil:
 		case reaches[f.Name] == plain || reaches[f.Name] == reads:
-			for _, v := range flagTexts(f) {
-				r.flags = append(r.flags, "--"+f.Name+"="+v)
-			}
+			r.flags = append(r.flags, f)
+			return
 		}
+		unset(f)
 	})
 	return r, nil
 }
 
+// unset gives a flag its default back: what another's manifest sets it to does not count.
+func unset(f *pflag.Flag) {
+	if s, ok := f.Value.(pflag.SliceValue); ok {
+		_ = s.Replace(nil) // it holds texts, which it takes back
+	} else {
+		_ = f.Value.Set(f.DefValue)
+	}
+	f.Changed = false
+}
+
+// readFrom makes paths absolute that are relative to a folder: those of files and folders
+// that are there. A model is one where it is a GGUF file or a package.
+func (r *recorded) readFrom(dir string) {
+	at := func(path string) string {
+		if filepath.IsAbs(path) || dir == "" {
+			return path
+		}
+		if whole := filepath.Join(dir, path); exists(whole) {
+			return whole
+		}
+		return path
+	}
+	models := []string{"model", "simulator", "labeller", "judge"}
+	for _, f := range r.flags {
+		if _, list := f.Value.(pflag.SliceValue); list || reaches[f.Name] != reads || f.Name == "data" && f.Value.String() == task.Sample {
+			continue
+		}
+		value := f.Value.String()
+		if slices.Contains(models, f.Name) && !strings.EqualFold(filepath.Ext(value), ".gguf") && !exists(filepath.Join(dir, value, sft.CardFile)) {
+			continue
+		}
+		whole := at(value)
+		if before, path, named := strings.Cut(value, ":"); named && whole == value { // predicted:RUN, embedded:FILE
+			whole = before + ":" + at(path)
+		}
+		_ = f.Value.Set(whole) // a text flag takes any text
+	}
+	for i, f := range r.files {
+		r.files[i] = at(f)
+	}
+}
+
+// call runs the command on the run's folder.
+func (r recorded) call(ctx context.Context, folder string) error {
+	set := map[string]string{"out": folder, "resume": "true"}
+	if r.cache != "" {
+		set["cache"] = r.cache
+	}
+	for name, v := range set {
+		if err := r.command.Flags().Set(name, v); err != nil {
+			return fmt.Errorf("resume %s: %w", folder, err)
+		}
+	}
+	for _, h := range r.hosts {
+		if err := r.command.Flags().Set("host", h); err != nil {
+			return fmt.Errorf("resume %s: %w", folder, err)
+		}
+	}
+	r.command.SetContext(ctx)
+	return r.command.RunE(r.command, r.files)
+}
+
 // commandOf returns the command line that a manifest records, or says that it makes
 // no such run: the identity's hash does not cover it.
-func commandOf(m run.Manifest) string {
+func (a *app) commandOf(m run.Manifest) string {
 	if len(m.Sessions) == 0 || len(m.Sessions[0].Command) == 0 {
 		return ""
 	}
-	if _, err := readRecorded(m.Identity.Task, m.Sessions[0].Command); err != nil {
+	other := &app{stdout: io.Discard, stderr: io.Discard, getenv: a.getenv, benches: a.benches}
+	if _, err := other.readRecorded(m.Identity.Task, m.Sessions[0].Command); err != nil {
 		return "not trusted: " + err.Error()
 	}
 	return commandLine(m.Sessions[0].Command)
@@ -190,8 +248,14 @@ func flagTexts(f *pflag.Flag) []string {
 	return []string{f.Value.String()}
 }
 
+// args are the command line as a session of this run records it.
 func (r recorded) args() []string {
-	args := slices.Concat(r.command, r.flags)
+	args := strings.Fields(r.name)
+	for _, f := range r.flags {
+		for _, v := range flagTexts(f) {
+			args = append(args, "--"+f.Name+"="+v)
+		}
+	}
 	for _, h := range r.hosts {
 		args = append(args, "--host="+h)
 	}
@@ -230,19 +294,35 @@ func isTerminalIn(r io.Reader) bool {
 	return ok && isTerminal(f)
 }
 
-// enter goes to the folder that a run of this user's was started in, from which its
-// relative paths are read.
-func (a *app) enter(dir string) error {
+// noteFolder says from where the relative paths of a run are read.
+func (a *app) noteFolder(dir string) error {
 	wd, err := os.Getwd()
 	if err != nil {
 		return fmt.Errorf("find the working folder: %w", err)
 	}
-	if dir == "" || dir == wd {
-		return nil
-	}
-	a.note("the run was started in %s; relative paths are read from there", dir)
-	if err := os.Chdir(dir); err != nil {
-		return fmt.Errorf("go to the folder where the run was started: %w", err)
+	if dir != "" && dir != wd {
+		a.note("the run was started in %s; relative paths are read from there", dir)
 	}
 	return nil
+}
+
+// scoreLeft scores a run that has all its samples and was killed before its metrics were
+// written. Where they are those of its samples nothing is left to do.
+func (a *app) scoreLeft(ctx context.Context, d *run.Dir) error {
+	stored, err := d.Metrics()
+	var newer *run.NewerError
+	if errors.As(err, &newer) {
+		return err
+	}
+	if err == nil {
+		hash, err := d.SamplesHash()
+		if err != nil {
+			return err
+		}
+		if hash == stored.SamplesHash {
+			return fmt.Errorf("%s is done; nothing is left to resume", d.Path())
+		}
+	}
+	a.note("all samples of %s are there; its metrics are computed", d.Path())
+	return a.scoreRun(ctx, d.Path(), task.ScoreOptions{}, a.print)
 }

@@ -11,8 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ccmed/ccmed/bench/page"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/task"
+	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/sft"
 )
 
@@ -113,32 +116,26 @@ func (a *app) printChosen(sections []report.Section, text string) error {
 	return a.print(out)
 }
 
-// showRun prints what a run was and, once it is finished, what it found.
+// showRun prints what a run was and, once it is finished, what came out.
 func (a *app) showRun(ctx context.Context, path, section string) error {
-	d, err := run.Open(path)
+	r, err := a.opened().Open(path)
 	if err != nil {
 		return err
 	}
-	m := d.Manifest()
+	m := r.Manifest()
 	if a.json {
 		return a.encode(m)
 	}
-	sections := []report.Section{{Title: path, Tables: []report.Table{manifestTable(m)}}}
+	sections := []report.Section{{Title: path, Tables: []report.Table{a.manifestTable(m)}}}
 	if m.Status == run.StatusDone {
-		if err := a.scoreRun(ctx, path, scoreFlags{dry: true}, func(found []report.Section) error {
-			sections = append(sections, found...)
-			return nil
-		}); err != nil {
+		_, found, err := a.resultOf(ctx, r, task.ScoreOptions{})
+		if err != nil {
 			return err
 		}
-		if m.Identity.Task == "extract" && exists(findingsFile(d)) {
-			found, err := readFindings(d)
-			if err != nil {
-				a.note("%v", err)
-			} else {
-				sections = append(sections, found.sections(modelNames(m.Identity))...)
-			}
+		if err := r.CheckSamples(); err != nil {
+			return err
 		}
+		sections = append(sections, found...)
 	} else {
 		a.note("not finished; go on with: ccmed runs resume %s", path)
 	}
@@ -146,34 +143,34 @@ func (a *app) showRun(ctx context.Context, path, section string) error {
 }
 
 // manifestTable says what was run.
-func manifestTable(m run.Manifest) report.Table {
-	t := newFacts()
-	t.add("status", m.Status)
-	t.add("task", m.Identity.Task)
-	t.add("ccmed", m.Identity.Version)
+func (a *app) manifestTable(m run.Manifest) report.Table {
+	t := report.NewFacts()
+	t.Add("status", m.Status)
+	t.Add("task", m.Identity.Task)
+	t.Add("ccmed", m.Identity.Version)
 	for _, r := range slices.Sorted(maps.Keys(m.Identity.Models)) {
 		x := m.Identity.Models[r]
-		t.add(r, strings.TrimSpace(fmt.Sprintf("%s %s %s, num_ctx %d", x.Name, x.Quantization, short(x.Digest), m.Identity.NumCtx[r])))
+		t.Add(r, strings.TrimSpace(fmt.Sprintf("%s %s %s, num_ctx %d", x.Name, x.Quantization, infer.ShortDigest(x.Digest), m.Identity.NumCtx[r])))
 	}
-	t.add("data", fmt.Sprintf("%s, %d items", short(m.Identity.DataHash), len(m.Identity.Items)))
-	t.add("samples", fmt.Sprint(m.Samples))
+	t.Add("data", fmt.Sprintf("%s, %d items", infer.ShortDigest(m.Identity.DataHash), len(m.Identity.Items)))
+	t.Add("samples", fmt.Sprint(m.Samples))
 	for _, s := range m.Sessions {
-		t.add("session", fmt.Sprintf("%s on %s: %s", s.Start.Format("2006-01-02 15:04"), s.Environment.Host, s.Status))
+		t.Add("session", fmt.Sprintf("%s on %s: %s", s.Start.Format("2006-01-02 15:04"), s.Environment.Host, s.Status))
 	}
-	t.add("command", commandOf(m))
+	t.Add("command", a.commandOf(m))
 	return t.Table
 }
 
 // readSections describes a folder that is no run, as sections and as what it holds.
 func readSections(ctx context.Context, path, kind string) ([]report.Section, any, error) {
-	t := newFacts()
+	t := report.NewFacts()
 	switch kind {
 	case kindTraining:
 		m, err := sft.ReadTraining(path)
 		if err != nil {
 			return nil, nil, err
 		}
-		what, err := whatWasTrained(m)
+		what, err := sft.Described(m, commandLine)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -184,13 +181,13 @@ func readSections(ctx context.Context, path, kind string) ([]report.Section, any
 		if err != nil {
 			return nil, nil, err
 		}
-		t.add("model in Ollama", c.Name)
-		t.add("digest", c.Digest)
-		t.add("quantization", c.Quantization)
-		t.add("base", strings.TrimSpace(c.Base.Name+" "+short(c.Base.Digest)))
-		t.add("threshold", fmt.Sprint(c.ThresholdDefault))
+		t.Add("model in Ollama", c.Name)
+		t.Add("digest", c.Digest)
+		t.Add("quantization", c.Quantization)
+		t.Add("base", strings.TrimSpace(c.Base.Name+" "+infer.ShortDigest(c.Base.Digest)))
+		t.Add("threshold", fmt.Sprint(c.ThresholdDefault))
 		if v := c.ThresholdValidation; v != nil {
-			t.add("threshold of validation", fmt.Sprintf("%.3f: TurnAcc %.3f on %d dialogues", v.Value, v.TurnAcc, v.N))
+			t.Add("threshold of validation", fmt.Sprintf("%.3f: TurnAcc %.3f on %d dialogues", v.Value, v.TurnAcc, v.N))
 		}
 		proofs := report.Table{Columns: []report.Column{{Name: "proof"}, {Name: "holds"}, {Name: "detail"}}}
 		for _, p := range c.Proofs {
@@ -210,12 +207,12 @@ func readSections(ctx context.Context, path, kind string) ([]report.Section, any
 			return nil, nil, err
 		}
 		for _, name := range slices.Sorted(maps.Keys(x.Counts)) {
-			t.add(name, fmt.Sprintf("%d dialogues", x.Counts[name]))
+			t.Add(name, fmt.Sprintf("%d dialogues", x.Counts[name]))
 		}
 		for _, why := range slices.Sorted(maps.Keys(x.LeftOut)) {
-			t.add("left out", fmt.Sprintf("%d: %s", x.LeftOut[why], why))
+			t.Add("left out", fmt.Sprintf("%d: %s", x.LeftOut[why], why))
 		}
-		t.add("data", short(x.Data))
+		t.Add("data", infer.ShortDigest(x.Data))
 		return []report.Section{{Title: "Export of training data: " + path, Tables: []report.Table{t.Table}}}, x, nil
 	case kindSuite:
 		r, err := readSuiteRecord(path)
@@ -238,13 +235,13 @@ func (a *app) showSamples(path string, f showFlags) error {
 	if f.prompts {
 		more = []string{run.PromptsFile}
 	}
-	d, err := a.reading(path, more...)
+	d, err := a.opened().Open(path, more...)
 	if err != nil {
 		return err
 	}
 	var chosen []run.Sample
 	known := map[string]map[string]bool{"items": {}, "steps": {}, "conditions": {}}
-	for s, err := range d.All() {
+	for s, err := range d.Samples() {
 		if err != nil {
 			return err
 		}
@@ -276,7 +273,7 @@ func (a *app) showSamples(path string, f showFlags) error {
 			hashes = append(hashes, s.Prompts...)
 		}
 	}
-	texts, _, err := promptTexts(d, hashes)
+	texts, _, err := page.PromptTexts(d.Dir, hashes)
 	if err != nil {
 		return err
 	}
@@ -334,7 +331,7 @@ func sampleSection(s run.Sample) (report.Section, error) {
 			return section, fmt.Errorf("its data are no record: %w", err)
 		}
 	}
-	t := newFacts()
+	t := report.NewFacts()
 	var tables []report.Table
 	for _, name := range slices.Sorted(maps.Keys(data)) {
 		switch v := data[name].(type) {
@@ -349,12 +346,12 @@ func sampleSection(s run.Sample) (report.Section, error) {
 					continue
 				}
 			}
-			t.add(name, plainValue(v))
+			t.Add(name, plainValue(v))
 		default:
-			t.add(name, plainValue(v))
+			t.Add(name, plainValue(v))
 		}
 	}
-	t.add("seconds", fmt.Sprintf("%.2f", s.Seconds))
+	t.Add("seconds", fmt.Sprintf("%.2f", s.Seconds))
 	section.Tables = append([]report.Table{t.Table}, tables...)
 	return section, nil
 }

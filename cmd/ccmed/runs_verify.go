@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -20,10 +21,9 @@ import (
 	"github.com/ccmed/ccmed/bench/checksum"
 	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/bench/visible"
 	"github.com/ccmed/ccmed/docs/schemas"
-	"github.com/ccmed/ccmed/probe"
-	"github.com/ccmed/ccmed/probe/activation"
 	"github.com/ccmed/ccmed/sft"
 )
 
@@ -178,98 +178,95 @@ func (a *app) verifySuite(ctx context.Context, path string) ([]verdictOn, error)
 }
 
 // form checks a file of the folder against a schema.
-func (v *verdictOn) form(schema, file string) {
-	text, err := disk.ReadEntry(filepath.Join(v.Path, file), disk.MaxText)
+func (v *verdictOn) form(schema, file string) { v.take(v.checkForm(schema, file)) }
+
+func (v *verdictOn) checkForm(schema, file string) error {
+	path := filepath.Join(v.Path, file)
+	text, err := disk.ReadEntry(path, disk.MaxText)
 	if errors.Is(err, fs.ErrNotExist) {
-		v.fault("%s is missing", filepath.Join(v.Path, file))
-		return
+		return fmt.Errorf("%s is missing", path)
 	}
 	if err == nil {
 		err = schemas.Validate(schema, text)
 	}
 	if err != nil {
-		v.fault("%s: %v", filepath.Join(v.Path, file), err)
+		return fmt.Errorf("%s: %w", path, err)
 	}
+	return nil
 }
 
 func (a *app) verifyRun(ctx context.Context, path string, v *verdictOn) error {
 	v.agrees = "manifest, samples and metrics"
-	var task struct {
+	var manifest struct {
 		Identity struct {
 			Task string `json:"task"`
 		} `json:"identity"`
 	}
 	v.take(run.Verify(path, run.VerifyOptions{Form: func(file string, text []byte) error {
 		if file == run.ManifestFile { // which is the first
-			if err := json.Unmarshal(text, &task); err != nil {
+			if err := json.Unmarshal(text, &manifest); err != nil {
 				return err
 			}
 		}
-		return schemas.Validate(map[string]string{run.ManifestFile: "manifest", run.SamplesFile: task.Identity.Task + "-sample", run.PromptsFile: "prompt", run.ErrorsFile: "failure"}[file], text)
+		return schemas.Validate(map[string]string{run.ManifestFile: "manifest", run.SamplesFile: manifest.Identity.Task + "-sample", run.PromptsFile: "prompt", run.ErrorsFile: "failure"}[file], text)
 	}}))
-	d, err := run.Open(path)
+	r, err := a.opened().Open(path)
 	if err != nil {
 		if len(v.Faults) == 0 {
 			v.take(err)
 		}
 		return nil
 	}
-	if d.Manifest().Identity.Task == "extract" {
-		v.Kind = kindStore
-		v.store(d)
+	if r.Bench != nil {
+		v.Kind = cmp.Or(r.Bench.About().Folder, kindRun)
+	}
+	if b, ok := r.Bench.(task.Verifier); ok {
+		v.take(b.Verify(r, v.checkForm))
 	}
 	if len(v.Faults) > 0 {
 		v.Notes = append(v.Notes, "metrics: they cannot be trusted before the faults are mended")
 		return nil
 	}
-	return a.verifyMetrics(ctx, d, v)
+	return a.verifyMetrics(ctx, r, v)
 }
 
 // verifyMetrics scores a run again and compares with what it keeps.
-func (a *app) verifyMetrics(ctx context.Context, d *run.Dir, v *verdictOn) error {
-	file := filepath.Join(d.Path(), run.MetricsFile)
-	stored, err := d.Metrics()
+func (a *app) verifyMetrics(ctx context.Context, r *task.Run, v *verdictOn) error {
+	file := filepath.Join(r.Path(), run.MetricsFile)
+	stored, err := r.Dir.Metrics()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		v.Notes = append(v.Notes, "metrics: the run was not scored; ccmed score "+d.Path())
+		v.Notes = append(v.Notes, "metrics: the run was not scored; ccmed score "+r.Path())
 		return nil
 	case errors.Is(err, checksum.ErrChanged): // where is told below
 		v.take(err)
 	case err != nil:
 		v.take(err)
 		return nil
-	}
-	if stored.Schema < 1 {
-		v.fault("%s: it says no schema, which all metrics have: it was changed; make it again with: ccmed score %s", file, d.Path())
+	case stored.Schema != run.MetricsSchema:
+		v.fault("%s: its schema is %d and this version writes %d; make it again with: ccmed score %s", file, stored.Schema, run.MetricsSchema, r.Path())
 		return nil
 	}
-	older := stored.Schema < run.MetricsSchema
-	if older {
-		v.Notes = append(v.Notes, fmt.Sprintf("what metrics have since schema %d: ccmed runs migrate %s adds it", stored.Schema, d.Path()))
-	} else {
-		v.form(d.Manifest().Identity.Task+"-metrics", run.MetricsFile)
-	}
+	v.form(r.Identity().Task+"-metrics", run.MetricsFile)
 	quiet := *a
 	quiet.quiet = true
-	found, _, err := quiet.found(ctx, d, scoreFlags{seed: stored.Seed, dry: true})
+	r.Archive.Note = quiet.note
+	res, err := r.Result(ctx, task.ScoreOptions{Seed: stored.Seed, Anew: true})
+	r.Archive.Note = a.note
 	if err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
-		v.fault("the metrics of %s cannot be computed again: %v", d.Path(), err)
+		v.fault("the metrics of %s cannot be computed again: %v", r.Path(), err)
 		return nil
 	}
-	usage, err := totals(d)
+	computed, err := r.Metrics(res, stored.Seed)
 	if err != nil {
 		return err
 	}
-	hash, err := d.SamplesHash()
+	again, err := json.Marshal(computed)
 	if err != nil {
-		return err
-	}
-	again, err := json.Marshal(map[string]any{"schema": stored.Schema, "task": d.Manifest().Identity.Task, "samples_sha256": hash, "seed": stored.Seed, "usage": usage, "metrics": found})
-	if err != nil {
-		return fmt.Errorf("encode the metrics of %s: %w", d.Path(), err)
+		return fmt.Errorf("encode the metrics of %s: %w", r.Path(), err)
 	}
 	text, err := disk.ReadEntry(file, disk.MaxText)
 	if err != nil {
@@ -279,50 +276,22 @@ func (a *app) verifyMetrics(ctx context.Context, d *run.Dir, v *verdictOn) error
 	if err := errors.Join(json.Unmarshal(text, &x), json.Unmarshal(again, &y)); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	forget(x, checksum.Key)
-	if t, ok := found.(timingFound); ok && len(t.Baselines) == 0 && forget(x, "metrics", "baselines") {
-		forget(y, "metrics", "baselines")
-		v.Notes = append(v.Notes, "metrics.baselines: the records of this run cannot be read again")
+	for _, name := range []string{checksum.Key, "version"} { // of another version the numbers count
+		forget(x, name)
+		forget(y, name)
 	}
-	if older {
-		keepCommon(x, y)
+	if l, ok := res.(task.Lacking); ok {
+		for name, why := range l.Lacks() {
+			if forget(x, "metrics", name) {
+				forget(y, "metrics", name)
+				v.Notes = append(v.Notes, "metrics."+name+": "+why)
+			}
+		}
 	}
 	for _, f := range differentValues("", x, y) {
 		v.fault("%s: %s", file, f)
 	}
 	return nil
-}
-
-// keepCommon takes out of a decoded value what the stored one, of an older form, does
-// not have.
-func keepCommon(stored, again any) {
-	switch x := stored.(type) {
-	case map[string]any:
-		y, _ := again.(map[string]any)
-		if _, ok := x["groups"]; ok { // an interval, whose ends other rules can give
-			for _, end := range []string{"lo", "hi"} {
-				delete(x, end)
-				delete(y, end)
-			}
-		}
-		if held, _ := y["withheld"].(map[string]any); len(held) > 0 { // older forms had values that may not be said
-			for _, name := range []string{"values", "pre_stage", "post_stage", "trajectory", "no_direction"} {
-				delete(x, name)
-			}
-		}
-		for name, v := range y {
-			if s, ok := x[name]; ok {
-				keepCommon(s, v)
-			} else {
-				delete(y, name)
-			}
-		}
-	case []any:
-		y, _ := again.([]any)
-		for i := range min(len(x), len(y)) {
-			keepCommon(x[i], y[i])
-		}
-	}
 }
 
 // forget takes a value out of a decoded record, and says whether it held anything.
@@ -402,29 +371,6 @@ func briefValue(v any) string {
 		return string(r[:59]) + "…"
 	}
 	return string(b)
-}
-
-// store checks what lies beside the samples of a store of hidden states.
-func (v *verdictOn) store(d *run.Dir) {
-	file, schema := findingsFile(d), "findings"
-	if probe.HoldsTurns(d) {
-		schema = "turns"
-	}
-	if exists(file) {
-		before := len(v.Faults)
-		v.form(schema, filepath.Base(file))
-		if len(v.Faults) == before {
-			_, err := readFindings(d)
-			v.take(err)
-		}
-	}
-	cards, err := filepath.Glob(filepath.Join(d.Path(), "probes", "*.safetensors"))
-	v.take(err)
-	for _, p := range cards {
-		if _, err := activation.LoadProbe(p, nil); err != nil {
-			v.take(err)
-		}
-	}
 }
 
 // training checks a training run: its form, and what it says against its own files

@@ -230,16 +230,10 @@ func TestListOfTrainings(t *testing.T) {
 		if code, out, errs := exits(nil, "runs", "show", path); code != exitDone || out == "" {
 			t.Errorf("show %s: %s", path, errs)
 		}
-		if code, out, errs := exits(nil, "runs", "migrate", path); code != exitDone || !strings.Contains(out, "nothing to do") {
-			t.Errorf("migrate %s: %s", path, errs)
-		}
 	}
 	editText(t, filepath.Join(dir, sft.ManifestFile), `"schema": 1`, `"schema": 5`)
 	if f, ok := readFolder(dir); !ok || f.Status != statusDamaged || !strings.Contains(f.Fault, "5") {
 		t.Errorf("a training of another version is %+v", f)
-	}
-	if code, _, errs := exits(nil, "runs", "migrate", dir); code != exitFailed || !strings.Contains(errs, "5") {
-		t.Errorf("migrate a training of another version: %d, %s", code, errs)
 	}
 }
 
@@ -295,46 +289,5 @@ func TestManyFaultsAreCut(t *testing.T) {
 	v.print(&b)
 	if n := strings.Count(b.String(), "fault "); n != mostFaults || !strings.Contains(b.String(), fmt.Sprintf("%d faults", mostFaults+5)) || !strings.Contains(b.String(), "and 5 more") {
 		t.Errorf("%d printed:\n%s", n, b.String())
-	}
-}
-
-// A run that an earlier version made is verified as it is, and brought up to date.
-func TestMigrateAnOlderRun(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join("..", "..", "bench", "run", "testdata", "schema-1"))); err != nil {
-		t.Fatal(err)
-	}
-	if faults, notes := verdict(t, dir); len(faults) > 0 || !one(notes, "since schema 1") {
-		t.Errorf("as it is: %q, %q", faults, notes)
-	}
-	before := readFile(t, filepath.Join(dir, "metrics.json"), func() {})
-	for _, text := range []string{"{}", before} { // no metrics at all are no older ones
-		if err := os.WriteFile(filepath.Join(dir, "metrics.json"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if faults, _ := verdict(t, dir); one(faults, "it says no schema") != (text == "{}") {
-			t.Errorf("metrics %.20s: %q", text, faults)
-		}
-	}
-	if code, out, errs := exits(nil, "runs", "migrate", dir); code != exitDone || !strings.Contains(out, "manifest from schema 1 to 2, metrics from schema 1 to 3") {
-		t.Fatalf("exit code %d: %s%s", code, out, errs)
-	}
-	if faults, notes := verdict(t, dir); len(faults)+len(notes) > 0 {
-		t.Errorf("afterwards: %q, %q", faults, notes)
-	}
-	if kept := readFile(t, filepath.Join(dir, "metrics.schema-1.json"), func() {}); kept != before {
-		t.Error("the metrics as they were are not kept")
-	}
-	if code, _, errs := exits(nil, "runs", "show", dir); code != exitDone {
-		t.Errorf("show: %s", errs)
-	}
-	// What is changed by hand in metrics of an earlier form shows as well.
-	older := filepath.Join(t.TempDir(), "run")
-	if err := os.CopyFS(older, os.DirFS(filepath.Join("..", "..", "bench", "run", "testdata", "schema-1"))); err != nil {
-		t.Fatal(err)
-	}
-	editText(t, filepath.Join(older, "metrics.json"), `"no_prediction": 2`, `"no_prediction": 0`)
-	if faults, _ := verdict(t, older); !one(faults, "metrics.no_prediction is stored as 0 and comes to 2") {
-		t.Errorf("changed by hand: %q", faults)
 	}
 }

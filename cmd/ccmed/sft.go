@@ -13,6 +13,7 @@ import (
 
 	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/report"
+	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 	"github.com/ccmed/ccmed/infer/ollama"
 	"github.com/ccmed/ccmed/sft"
@@ -20,12 +21,12 @@ import (
 
 func (a *app) sftCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "sft", Short: "Fine-tune a model to step in at the right turn and to mediate"}
-	cmd.AddCommand(a.sftExportCmd(), a.sftSetupCmd(), a.sftTrainCmd(), a.sftPackageCmd(), a.sftPredictCmd(), a.sftBenchCmd())
+	cmd.AddCommand(a.sftExportCmd(), a.sftSetupCmd(), a.sftTrainCmd(), a.sftPackageCmd(), a.sftBenchCmd())
 	return cmd
 }
 
 type exportFlags struct {
-	data        dataFlags
+	data        task.Records
 	out         string
 	holdout     string
 	fraction    float64
@@ -55,8 +56,8 @@ at least --fraction of all: what training has not seen.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.sftExport(cmd.Context(), &x) },
 	}
-	x.data.register(cmd)
 	f := cmd.Flags()
+	x.data.Register(f)
 	f.Lookup("split").Usage = "evaluate or training, where the folder holds both (default training)"
 	f.StringVar(&x.out, "out", "", "folder to write to")
 	f.StringVar(&x.holdout, "holdout", string(sft.HoldoutRandom), "what is held out: random (validation only), dimension, template or country")
@@ -88,12 +89,12 @@ func (a *app) sftExport(ctx context.Context, x *exportFlags) error {
 	if x.excludeSeen && evaluation == nil {
 		return usagef("--exclude-seen-contexts needs data with an evaluation split: a folder that holds evaluate and training")
 	}
-	ds, err := x.data.load(ctx, a)
+	ds, _, err := a.opened().Dialogues(ctx, x.data)
 	if err != nil {
 		return err
 	}
 	o := sft.ExportOptions{Holdout: sft.Holdout(x.holdout), Fraction: x.fraction, Seed: x.seed, Evaluation: evaluation, ExcludeSeen: x.excludeSeen,
-		Lenient: x.data.lenient, Force: x.force}
+		Lenient: x.data.Lenient, Force: x.force}
 	if x.model != "" || x.gguf != "" {
 		v, err := a.openTokenizer(ctx, x, &o)
 		if err != nil {
@@ -103,7 +104,7 @@ func (a *app) sftExport(ctx context.Context, x *exportFlags) error {
 	}
 	e, err := sft.WriteExport(ctx, x.out, ds, o)
 	if err != nil {
-		return fmt.Errorf("export %s: %w", x.data.dir, err)
+		return fmt.Errorf("export %s: %w", x.data.Path, err)
 	}
 	for _, p := range e.Problems {
 		a.note("left out: %v", p)
@@ -118,20 +119,20 @@ func (a *app) sftExport(ctx context.Context, x *exportFlags) error {
 // evaluation reads the evaluation split beside the one that is exported, and makes
 // training the default of --split where the folder holds it; nil where there is none.
 func (x *exportFlags) evaluation(ctx context.Context, a *app) ([]dialogue.Dialogue, error) {
-	if x.data.dir == "" || x.data.dir == "sample" {
+	if x.data.Path == "" || x.data.Path == "sample" {
 		return nil, nil
 	}
-	splits, err := dialogue.Splits(x.data.dir)
+	splits, err := dialogue.Splits(x.data.Path)
 	if err != nil {
-		return nil, noRecords(err)
+		return nil, task.MissingRecords(err)
 	}
-	if x.data.split == "" && slices.Contains(splits, dialogue.Training) {
-		x.data.split = dialogue.Training
+	if x.data.Split == "" && slices.Contains(splits, dialogue.Training) {
+		x.data.Split = dialogue.Training
 	}
-	if x.data.split == dialogue.Evaluate || !slices.Contains(splits, dialogue.Evaluate) {
+	if x.data.Split == dialogue.Evaluate || !slices.Contains(splits, dialogue.Evaluate) {
 		return nil, nil
 	}
-	return x.data.read(ctx, a, dialogue.Evaluate)
+	return a.opened().All(ctx, task.Records{Path: x.data.Path, Split: dialogue.Evaluate, Lenient: x.data.Lenient})
 }
 
 // openTokenizer opens the vocabulary of --model or --gguf for token counts.

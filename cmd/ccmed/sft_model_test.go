@@ -3,22 +3,16 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"io"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/ccmed/ccmed/bench/dialogue"
-	"github.com/ccmed/ccmed/bench/prompt"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/timing"
-	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/infertest"
 	"github.com/ccmed/ccmed/infer/llamacpp"
-	"github.com/ccmed/ccmed/probe"
 	"github.com/ccmed/ccmed/sft"
 )
 
@@ -50,7 +44,7 @@ func randomPackage(t *testing.T) string {
 	if err := h.Write(filepath.Join(dir, sft.HeadFile)); err != nil {
 		t.Fatal(err)
 	}
-	c := &sft.Card{Schema: sft.CardSchema, Name: "noise", Digest: m.Digest, Width: e.Width(), ThresholdDefault: fixedThreshold,
+	c := &sft.Card{Schema: sft.CardSchema, Name: "noise", Digest: m.Digest, Width: e.Width(), ThresholdDefault: 0.5,
 		ThresholdValidation: &sft.Threshold{Value: 0.25, N: 10, TurnAcc: 0.5}}
 	if err := c.Write(dir); err != nil {
 		t.Fatal(err)
@@ -94,7 +88,7 @@ func TestRealPredict(t *testing.T) {
 				t.Errorf("item %s: %+v", s.Item, dec)
 			}
 		case sft.StepUtterance:
-			var u sft.Utterance
+			var u timing.Utterance
 			if err := json.Unmarshal(s.Data, &u); err != nil {
 				t.Fatal(err)
 			}
@@ -120,15 +114,12 @@ func TestRealPredict(t *testing.T) {
 	if got := ccmed(t, nil, "compare", dir, masked); !strings.Contains(got, "TurnAcc") {
 		t.Errorf("compare says\n%s", got)
 	}
-	if read, err := predictedTurns(dir); err != nil || !maps.Equal(read, turns) {
-		t.Errorf("mediate reads the turns %v (%v), want %v", read, err, turns)
-	}
-	said, err := linesOfRun(dir)
+	said, err := newApp().opened().RunLines(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for item, l := range said {
-		if l.Turn == nil || *l.Turn != turns[item] {
+		if l.Turn == nil || *l.Turn != turns[item] || !l.Written {
 			t.Errorf("mediate reads item %s as %+v", item, l)
 		}
 	}
@@ -147,12 +138,12 @@ func curves(t *testing.T, path string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ds, _, err := timing.Decisions(samples)
+	a, err := timing.Read(run.Each(samples))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var all [][]timing.Point
-	for _, d := range ds {
+	for _, d := range a.Decided {
 		all = append(all, d.Curve)
 	}
 	b, err := json.Marshal(all)
@@ -160,74 +151,4 @@ func curves(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(b)
-}
-
-// TestLinesOfTunedModel: mediate takes every line of a run of predict, extract
-// those at the conflict.
-func TestLinesOfTunedModel(t *testing.T) {
-	ds := dialogue.Sample()[:4]
-	gold := ds[0].ConflictTurn
-	said := map[string]struct {
-		turn     int
-		text     string
-		unscored string
-	}{
-		ds[0].Key(): {gold, "At the conflict.", ""},
-		ds[1].Key(): {ds[1].ConflictTurn - 1, "Too early.", ""},
-		ds[2].Key(): {0, "", sft.NotSpoken},
-		ds[3].Key(): {0, "", "hidden states are not finite"},
-	}
-	task := run.Task[dialogue.Dialogue]{Name: "timing", Steps: []run.Step[dialogue.Dialogue]{{Name: sft.StepUtterance,
-		Do: func(_ context.Context, _ infer.Backend, u run.Unit[dialogue.Dialogue], _ run.Lookup) (run.Sample, error) {
-			s := said[u.Item]
-			data, err := json.Marshal(sft.Utterance{Gold: u.Value.ConflictTurn, Turn: s.turn, Text: s.text})
-			return run.Sample{Data: data, Unscored: s.unscored}, err
-		}}}}
-	for _, d := range ds {
-		task.Units = append(task.Units, run.Unit[dialogue.Dialogue]{Item: d.Key(), Condition: string(timing.DualHead), Value: d})
-	}
-	m := infer.Model{Name: "tuned", Digest: "sha256:aa"}
-	path := filepath.Join(t.TempDir(), "run")
-	dir, err := run.Create(path, run.Identity{Task: "timing", Models: map[string]infer.Model{timing.Role: m},
-		Options: map[string]any{"mode": string(timing.DualHead)}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := run.Execute(t.Context(), dir, task, run.Options{}); err != nil {
-		t.Fatal(err)
-	}
-
-	lines, err := linesOfRun(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for item, s := range said {
-		l, ok := lines[item]
-		if known := item != ds[3].Key(); ok != known || known && (*l.Turn != s.turn || l.Utterance != s.text) {
-			t.Errorf("item %s is read as %+v (%t), want %+v", item, l, ok, s)
-		}
-	}
-
-	set, err := prompt.Load("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &app{stderr: io.Discard}
-	nd := []probe.Pair{{Context: probe.ContextND, Text: probe.TextOwnND}}
-	ex := &probe.Extraction{Pairs: nd}
-	x := &extractFlags{from: path}
-	kept, err := x.linesFrom(a, ex, m, set, ds)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(kept) != 1 || kept[0].Key() != ds[0].Key() || ex.Given[ds[0].Key()][probe.TextOwnND] != "At the conflict." {
-		t.Errorf("extract keeps %d dialogues with the lines %v", len(kept), ex.Given)
-	}
-	d := append(nd, probe.Pair{Context: probe.ContextD, Text: probe.TextOwnD})
-	if _, err := x.linesFrom(a, &probe.Extraction{Pairs: d}, m, set, ds); err == nil || !strings.Contains(err.Error(), "--conditions ND") {
-		t.Errorf("lines that were told a stage: %v", err)
-	}
-	if _, err := x.linesFrom(a, ex, infer.Model{Name: "base", Digest: "sha256:bb"}, set, ds); err == nil || !strings.Contains(err.Error(), "not the same model") {
-		t.Errorf("states of another model: %v", err)
-	}
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/report"
+	"github.com/ccmed/ccmed/bench/task"
+	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 	"github.com/ccmed/ccmed/infer/ollama"
 	"github.com/ccmed/ccmed/sft"
@@ -169,8 +171,7 @@ func (p *packageFlags) held(ctx context.Context, a *app, m *sft.Manifest) ([]sft
 		}
 	}
 	if held == nil {
-		d := dataFlags{dir: path}
-		ds, err := d.load(ctx, a)
+		ds, _, err := a.opened().Dialogues(ctx, task.Records{Path: path})
 		if err != nil {
 			return nil, err
 		}
@@ -192,7 +193,7 @@ func (p *packageFlags) prove(ctx context.Context, a *app, pkg *sft.Package, host
 	if err != nil {
 		return err
 	}
-	if err := (&fleet{app: a, flags: &p.models}).makeRoom(ctx); err != nil {
+	if err := (&fleet{app: a, flags: &p.models}).MakeRoom(ctx); err != nil {
 		return err
 	}
 	gguf := filepath.Join(pkg.Dir, sft.ModelFile)
@@ -269,7 +270,7 @@ func (p *packageFlags) proveServed(ctx context.Context, pkg *sft.Package, host s
 	}
 	note := ""
 	if source := pkg.Training.Base.Source; source != "" && source != b.Digest {
-		note = fmt.Sprintf("; the base in Ollama is another version than the one trained from (%s, was %s)", short(b.Digest), short(source))
+		note = fmt.Sprintf("; the base in Ollama is another version than the one trained from (%s, was %s)", infer.ShortDigest(b.Digest), infer.ShortDigest(source))
 	}
 	rendered, err := sft.ProveRendered(ctx, base, tuned, sft.ChatPrompts(), note)
 	if err != nil {
@@ -299,5 +300,5 @@ func proofSection(pkg *sft.Package) report.Section {
 		t.Rows = append(t.Rows, cells)
 	}
 	c := pkg.Card
-	return report.Section{Title: fmt.Sprintf("Package %s: %s, %s, width %d", c.Name, c.Quantization, short(c.Digest), c.Width), Tables: []report.Table{t}}
+	return report.Section{Title: fmt.Sprintf("Package %s: %s, %s, width %d", c.Name, c.Quantization, infer.ShortDigest(c.Digest), c.Width), Tables: []report.Table{t}}
 }

@@ -38,7 +38,7 @@ type lesson struct {
 //
 // In a block of text a line of three dots stands for any lines, and three dots
 // within a line for anything. The width of gaps between words does not matter.
-func lessons(p page) ([]lesson, error) {
+func lessons(p document) ([]lesson, error) {
 	var all []lesson
 	for n := p.root.FirstChild(); n != nil; n = n.NextSibling() {
 		b, ok := n.(*ast.FencedCodeBlock)

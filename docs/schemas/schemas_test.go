@@ -57,8 +57,8 @@ func TestSchemasHaveTheFieldsOfTheProgram(t *testing.T) {
 		of        any
 	}{
 		{"manifest", "", run.Manifest{}}, {"manifest", "Identity", run.Identity{}}, {"manifest", "Session", run.Session{}}, {"manifest", "Summary", run.Summary{}},
-		{"manifest", "Migration", run.Migration{}}, {"manifest", "FileSum", run.FileSum{}},
-		{"timing-sample", "", run.Sample{}}, {"timing-sample", "Decision", timing.Decision{}}, {"timing-sample", "Point", timing.Point{}}, {"timing-sample", "Utterance", sft.Utterance{}},
+		{"manifest", "FileSum", run.FileSum{}},
+		{"timing-sample", "", run.Sample{}}, {"timing-sample", "Decision", timing.Decision{}}, {"timing-sample", "Point", timing.Point{}}, {"timing-sample", "Utterance", timing.Utterance{}},
 		{"mediation-sample", "", run.Sample{}}, {"mediation-sample", "Utterance", mediation.Utterance{}}, {"mediation-sample", "Continuation", mediation.Continuation{}},
 		{"mediation-sample", "SimTurn", mediation.SimTurn{}}, {"mediation-sample", "Labels", mediation.Labels{}}, {"mediation-sample", "TurnLabel", mediation.TurnLabel{}},
 		{"mediation-sample", "Judgement", mediation.Judgement{}},
@@ -122,7 +122,7 @@ func fields(t reflect.Type) []string {
 // A real run folder, made by the program, and what a change to each part comes to.
 func TestRealRun(t *testing.T) {
 	text := map[string]string{}
-	dir := filepath.Join("..", "..", "bench", "run", "testdata", "schema-1")
+	dir := filepath.Join("testdata", "run")
 	for schema, file := range map[string]string{"manifest": "manifest.json", "timing-sample": "samples.jsonl", "prompt": "prompts.jsonl"} {
 		b, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil {

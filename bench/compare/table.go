@@ -1,0 +1,223 @@
+package compare
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/ccmed/ccmed/bench/report"
+	"github.com/ccmed/ccmed/bench/stats"
+)
+
+// Most rows of a table of changed dialogues, by measure.
+const (
+	mostFlips   = 40
+	mostChanges = 5
+)
+
+// measureName is a measure as tables show it.
+func measureName(d *stats.Comparison) string {
+	name := d.Heading
+	if d.Condition != "" {
+		name += ", " + d.Condition
+	}
+	return name
+}
+
+// Sections renders a comparison: a table for each pair, then its changed dialogues.
+func (c *Comparison) Sections() []report.Section {
+	s := report.Section{Title: "Comparison: " + c.Task}
+	for _, r := range c.Runs {
+		s.Notes = append(s.Notes, fmt.Sprintf("%s: %s", r.Name, r.Model))
+		for _, n := range r.Notes {
+			s.Notes = append(s.Notes, r.Name+": "+n)
+		}
+	}
+	if c.Paired {
+		s.Notes = append(s.Notes, "paired by dialogue; 95 % intervals by scenario context (Student's t), p from flipping the signs of whole contexts")
+	} else {
+		s.Notes = append(s.Notes, "independent samples: 95 % intervals are Welch's, with standard errors by scenario context; p from dealing whole contexts out to the runs anew",
+			"unpaired, dialogues that both runs have are not set against each other: what makes one easy or hard for both stays in as noise, and contexts count as drawn twice")
+	}
+	s.Notes = append(s.Notes, fmt.Sprintf("p is Holm's over the %d tests of this comparison; ~ is no significant difference at %.2f", c.Family, stats.Alpha))
+	for _, p := range c.Pairs {
+		s.Tables = append(s.Tables, p.table(c.Paired))
+		if c.Paired {
+			s.Tables = append(s.Tables, p.changes()...)
+		}
+	}
+	return []report.Section{s}
+}
+
+func (p Pair) table(paired bool) report.Table {
+	n := "pairs"
+	if !paired {
+		n = "dialogues"
+	}
+	right := func(name string) report.Column { return report.Column{Name: name, Align: report.Right} }
+	t := report.Table{Title: fmt.Sprintf("%s (B) − %s (A)", p.B, p.A), Columns: []report.Column{{Name: "measure"}, right("A"), right("B"), right("B − A [95 %]"),
+		right(n), right("contexts"), right("dropped"), right("p"), {Name: "effect"}}}
+	few := math.MaxInt
+	for _, d := range p.Measures {
+		few = min(few, d.Difference.Groups)
+		t.Rows = append(t.Rows, []report.Cell{report.Text(measureName(d)), report.Text(levelText(d, d.A)), report.Text(levelText(d, d.B)), report.Text(differenceText(d)),
+			report.Int(d.Difference.N), report.Int(d.Difference.Groups), report.Int(d.UnscoredA + d.UnscoredB + d.OnlyA + d.OnlyB), report.Text(report.PValue(d.PHolm)), report.Text(effectWords(d))})
+	}
+	for _, d := range p.Measures {
+		var alike []string
+		if d.Paired && len(d.Changes) == 0 {
+			alike = append(alike, fmt.Sprintf("alike in all %d dialogues", d.Difference.N))
+		}
+		if d.Difference.Exact {
+			alike = append(alike, fmt.Sprintf("the interval is exact (Clopper and Pearson) over the %d contexts, which all agree", d.Difference.Groups))
+		}
+		if len(alike) > 0 {
+			t.Notes = append(t.Notes, measureName(d)+": "+strings.Join(alike, "; "))
+		}
+		if note := droppedText(d); note != "" {
+			if u := d.WithUnscored; u != nil {
+				note += fmt.Sprintf("; with the unscored counted as wrong or as right B − A is %.1f to %.1f over %d", 100*u.Lo, 100*u.Hi, u.N)
+			}
+			t.Notes = append(t.Notes, measureName(d)+": "+note)
+		}
+	}
+	if len(p.Measures) > 0 && p.Measures[0].Binary && p.Measures[0].Paired {
+		d := p.Measures[0]
+		lost, won := d.Flips()
+		test := "no McNemar p, for none tells the two apart"
+		if p.McNemar != nil {
+			test = "exact McNemar p " + report.PValue(*p.McNemar) + ", dialogues taken as independent"
+		}
+		t.Notes = append(t.Notes, fmt.Sprintf("%s: only A right %d, only B right %d, alike %d; %s", measureName(d), lost, won, d.Difference.N-lost-won, test))
+	}
+	if few < fewContexts {
+		t.Notes = append(t.Notes, fmt.Sprintf("%d scenario contexts: no p can be below %.3f", few, math.Pow(2, float64(1-few))))
+	}
+	if len(p.Differ) > 0 {
+		t.Notes = append(t.Notes, "the runs differ in what should be equal: "+strings.Join(p.Differ, ", "))
+	}
+	if len(p.Other) > 0 {
+		t.Notes = append(t.Notes, "they also differ in: "+strings.Join(p.Other, ", "))
+	}
+	t.Notes = append(t.Notes, p.Notes...)
+	return t
+}
+
+// fewContexts is the number of contexts below which flipping their signs cannot give
+// a p under 0.05.
+const fewContexts = 6
+
+// levelText writes one side's mean.
+func levelText(d *stats.Comparison, v float64) string {
+	if d.Binary {
+		return fmt.Sprintf("%.1f %%", 100*v)
+	}
+	return fmt.Sprintf("%.3f", v)
+}
+
+// differenceText writes B − A, shares in points.
+func differenceText(d *stats.Comparison) string {
+	e := d.Difference
+	if d.Binary {
+		e.Value, e.Lo, e.Hi = 100*e.Value, 100*e.Lo, 100*e.Hi
+		return report.Estimate(e, 1)
+	}
+	return report.Estimate(e, 3)
+}
+
+// effectWords says how large a significant difference is, and "~" for any other.
+func effectWords(d *stats.Comparison) string {
+	if !d.Significant() {
+		return "~"
+	}
+	way := "higher"
+	if d.Difference.Value < 0 {
+		way = "lower"
+	}
+	if d.Binary {
+		return fmt.Sprintf("B %s by %.1f points", way, 100*math.Abs(d.Difference.Value))
+	}
+	name := "d"
+	if d.Paired {
+		name = "d_z"
+	}
+	if d.Effect == nil {
+		return fmt.Sprintf("B %s, by the same in every dialogue", way)
+	}
+	return fmt.Sprintf("B %s, %s (%s %.2f)", way, d.Effect.Word, name, d.Effect.D)
+}
+
+// droppedText says why dialogues are in no pair.
+func droppedText(d *stats.Comparison) string {
+	var parts []string
+	for _, x := range []struct {
+		n    int
+		what string
+	}{{d.UnscoredA, "unscored in A"}, {d.UnscoredB, "unscored in B"}, {d.OnlyA, "only in A"}, {d.OnlyB, "only in B"}} {
+		if x.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", x.n, x.what))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// changes are the dialogues that flipped, of binary measures, or changed most.
+func (p Pair) changes() []report.Table {
+	var tables []report.Table
+	columns := []report.Column{{Name: "dialogue"}, {Name: "change"}, {Name: "A"}, {Name: "B"}}
+	largest := report.Table{Title: fmt.Sprintf("Largest changes, %s − %s", p.B, p.A), Columns: append([]report.Column{{Name: "measure"}}, columns...)}
+	for _, d := range p.Measures {
+		if d.Binary {
+			if t := (report.Table{Title: fmt.Sprintf("Flipped: %s, %s − %s", measureName(d), p.B, p.A), Columns: columns}); len(d.Changes) > 0 && d == p.Measures[0] {
+				for _, x := range d.Changes[:min(len(d.Changes), mostFlips)] {
+					way := "wrong to right"
+					if x.B < x.A {
+						way = "right to wrong"
+					}
+					t.Rows = append(t.Rows, []report.Cell{report.Text(x.Item), report.Text(way), report.Text(x.SaidA), report.Text(x.SaidB)})
+				}
+				t.Notes = moreNote(len(d.Changes) - mostFlips)
+				tables = append(tables, t)
+			}
+			continue
+		}
+		for _, x := range d.Changes[:min(len(d.Changes), mostChanges)] {
+			largest.Rows = append(largest.Rows, []report.Cell{report.Text(measureName(d)), report.Text(x.Item), report.Text(fmt.Sprintf("%+.3f", x.B-x.A)),
+				report.Text(valueSaid(x.A, x.SaidA)), report.Text(valueSaid(x.B, x.SaidB))})
+		}
+	}
+	if len(largest.Rows) > 0 {
+		largest.Notes = []string{fmt.Sprintf("at most %d by measure; --format json has all", mostChanges)}
+		tables = append(tables, largest)
+	}
+	return tables
+}
+
+func moreNote(n int) []string {
+	if n <= 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%d more; --format json has all", n)}
+}
+
+func valueSaid(v float64, said string) string {
+	if said == "" {
+		return fmt.Sprintf("%.3f", v)
+	}
+	return fmt.Sprintf("%.3f (%s)", v, said)
+}
+
+// LaTeX renders the tables of measures for a paper.
+func (c *Comparison) LaTeX() string {
+	var b strings.Builder
+	b.WriteString("% \\usepackage{booktabs}\n")
+	for _, p := range c.Pairs {
+		b.WriteString(p.table(c.Paired).LaTeX())
+	}
+	how := "paired by dialogue"
+	if !c.Paired {
+		how = "independent samples"
+	}
+	fmt.Fprintf(&b, "%% %s; 95 %% intervals and p by scenario context; p: Holm over %d tests; ccmed compare --seed %d\n", how, c.Family, c.Seed)
+	return b.String()
+}

@@ -1,0 +1,421 @@
+package mediation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/ccmed/ccmed/bench/dialogue"
+	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/task"
+	"github.com/ccmed/ccmed/bench/usage"
+	"github.com/ccmed/ccmed/infer"
+)
+
+// TaskName is the task in the manifests of mediation runs.
+const TaskName = "mediation"
+
+// Bench is the benchmark of mediation.
+type Bench struct{}
+
+// About describes the benchmark.
+func (Bench) About() task.About {
+	return task.About{
+		Task: TaskName, Command: "mediate", AlsoMadeBy: []string{"score"}, Subject: RoleMediator, Item: "dialogue", Cluster: "scenario context",
+		Roles:   map[string]string{StepUtterance: RoleMediator, StepSimulate: RoleSimulator, StepLabel: RoleLabeller, StepJudge: RoleJudge},
+		Scale:   instrumentSettings,
+		Data:    map[string]any{StepUtterance: Utterance{}, StepSimulate: Continuation{}, StepLabel: Labels{}, StepJudge: Judgement{}},
+		Metrics: Metrics{}, Row: Row{},
+		Short: "How well does a model mediate: its line, the simulated continuation, the stages, a judge",
+		Long: `mediate lets the model speak at the conflict turn, simulates how the two speakers
+go on, labels the conflict speaker's DMIS stage after every turn and lets a judge
+rate the line. Four roles, each its own model if you like; a role is a model name,
+or BACKEND:MODEL.
+
+The baselines (unmediated, a generic line, the record's mediation) do not depend
+on the mediator: make them once and share them with --baselines RUN.`,
+		Example: `  ccmed mediate --model gemma2:9b --data CC-Mediation/data --labeller qwen2.5:14b
+  ccmed mediate --model phi3.5 --simulator gemma2:9b --judge gemma2:9b --labeller qwen2.5:14b --data CC-Mediation/data --baselines runs/FIRST
+  ccmed mediate --model gemma2:9b --data CC-Mediation/data --turn predicted:runs/TIMING
+  ccmed mediate --data CC-Mediation/data --model qwen2.5:14b --utterances lines.json`,
+	}
+}
+
+// Call is one call of the command, or of the one that scores lines made elsewhere.
+type Call struct {
+	Records                    task.Records
+	Simulator, Labeller, Judge string
+	Rubric                     []string
+	// Turn is where the mediator speaks: "gold", or "predicted:RUN".
+	Turn string
+	// Utterances are lines made elsewhere: a run or a file.
+	Utterances string
+	Baselines  string // a run whose baselines are used
+	CardItems  int
+	// Recorded labels the records' own continuations: nothing is simulated.
+	Recorded bool
+	Options  Options
+}
+
+// Flags registers the benchmark's flags.
+func (Bench) Flags(f *pflag.FlagSet) task.Call {
+	c := &Call{}
+	c.Records.Register(f)
+	f.StringVar(&c.Judge, "judge", "", "model that rates the line (default: --model)")
+	f.StringSliceVar(&c.Rubric, "rubric", []string{"none", "stage"}, "what the mediator is told: none (condition ND), stage (condition D), or both")
+	f.StringVar(&c.Turn, "turn", "gold", "where it speaks: gold, or predicted:RUN of a timing run")
+	f.StringVar(&c.Utterances, "utterances", "", `lines made elsewhere instead of the model's: a run, or a JSON file {"per_sid":[{"sid","predicted_turn","utterance"}]}`)
+	f.StringVar(&c.Baselines, "baselines", "", "a mediation run whose baselines are used; it must have the same simulator, labeller, judge, data and seed")
+	f.IntVar(&c.CardItems, "card-items", 40, "dialogues whose recorded continuations are labelled for the labeller card")
+	c.RegisterInstruments(f)
+	return c
+}
+
+// RegisterInstruments registers the flags of the simulator and the labeller, and of how all
+// roles answer.
+func (c *Call) RegisterInstruments(f *pflag.FlagSet) {
+	f.StringVar(&c.Simulator, "simulator", "", "model that plays the speakers (default: --model)")
+	f.StringVar(&c.Labeller, "labeller", "", "model that gives the stages (default: --model)")
+	o := &c.Options
+	f.Float64Var(&o.Temperature, "temperature", 0, "temperature of the mediator; 0 is greedy")
+	f.IntVar(&o.MaxTokens, "max-tokens", 160, "cap of the mediator's line")
+	f.Float64Var(&o.SimTemp, "sim-temperature", 0.8, "temperature of the simulator")
+	f.IntVar(&o.SimMaxTokens, "sim-max-tokens", 120, "cap of one simulated turn")
+	f.Float64Var(&o.MinMass, "min-mass", 0.05, "least probability on the digits for a scored label")
+	f.StringVar(&o.Form, "history", Transcript, "what the labeller reads: transcript, or speaker (the speaker's own view)")
+	f.BoolVar(&o.NoLeadIn, "no-lead-in", false, `ask for the stage digit without the lead-in "Stage: "`)
+	f.BoolVar(&o.HideMediator, "hide-mediator", false, "label without the mediator's line")
+}
+
+// Check finds values out of range before anything is read or asked.
+func (c *Call) Check() error {
+	switch o := c.Options; {
+	case o.Temperature < 0 || o.SimTemp <= 0:
+		return usage.Errorf("--temperature must not be negative and --sim-temperature must be above 0")
+	case o.MaxTokens < 1 || o.SimMaxTokens < 1:
+		return usage.Errorf("--max-tokens and --sim-max-tokens must be at least 1")
+	case o.MinMass < 0 || o.MinMass >= 1:
+		return usage.Errorf("--min-mass %g; it must lie in 0..1", o.MinMass)
+	case o.Form != Transcript && o.Form != Speaker:
+		return usage.Errorf("unknown --history %q; known are transcript and speaker", o.Form)
+	case c.CardItems < 0:
+		return usage.Errorf("--card-items %d; it must not be negative", c.CardItems)
+	}
+	for _, r := range c.Rubric {
+		if r != "none" && r != "stage" {
+			return usage.Errorf("unknown --rubric %q; known are none and stage", r)
+		}
+	}
+	return nil
+}
+
+// Roles names the models of all roles.
+func (c *Call) Roles(task.Env) (map[string]string, error) {
+	return map[string]string{RoleMediator: "", RoleSimulator: c.Simulator, RoleLabeller: c.Labeller, RoleJudge: c.Judge}, nil
+}
+
+// settings are the options of a run's identity.
+type settings struct {
+	task.RecordSettings
+	Rubric       []string `json:"rubric"`
+	Turn         string   `json:"turn"`
+	Utterances   string   `json:"utterances"`
+	Baselines    string   `json:"baselines"`
+	CardItems    int      `json:"card_items"`
+	Temperature  float64  `json:"temperature"`
+	MaxTokens    int      `json:"max_tokens"`
+	SimTemp      float64  `json:"sim_temperature"`
+	SimMaxTokens int      `json:"sim_max_tokens"`
+	MinMass      float64  `json:"min_mass"`
+	History      string   `json:"history"`
+	NoLeadIn     bool     `json:"no_lead_in"`
+	HideMediator bool     `json:"hide_mediator"`
+	Recorded     bool     `json:"recorded"`
+}
+
+// instrumentSettings must agree between runs that are compared, and between a run and the
+// one whose baselines it uses.
+var instrumentSettings = []string{"sim_temperature", "sim_max_tokens", "min_mass", "history", "no_lead_in", "hide_mediator", "recorded"}
+
+func (c *Call) settings() settings {
+	o, turn := c.Options, c.Turn
+	if p, ok := strings.CutPrefix(turn, predicted); ok {
+		turn = predicted + absolute(p)
+	}
+	return settings{c.Records.Settings(), c.Rubric, turn, absolute(c.Utterances), absolute(c.Baselines), c.CardItems, o.Temperature, o.MaxTokens,
+		o.SimTemp, o.SimMaxTokens, o.MinMass, o.Form, o.NoLeadIn, o.HideMediator, c.Recorded}
+}
+
+// predicted begins the value of --turn that names a run.
+const predicted = "predicted:"
+
+func absolute(path string) string {
+	if path == "" {
+		return ""
+	}
+	if p, err := filepath.Abs(path); err == nil {
+		return p
+	}
+	return path
+}
+
+// Plan says what the call asks.
+func (c *Call) Plan(ctx context.Context, env task.Env) (task.Plan, error) {
+	if err := c.Check(); err != nil {
+		return task.Plan{}, err
+	}
+	c.Options.Prompts, c.Options.Seed = env.Prompts, env.Seed
+	ds, all, err := env.Dialogues(ctx, c.Records)
+	if err != nil {
+		return task.Plan{}, err
+	}
+	items, err := c.items(env, ds, all)
+	if err != nil {
+		return task.Plan{}, err
+	}
+	t, err := Task(items, c.Options)
+	if err != nil {
+		return task.Plan{}, err
+	}
+	p := task.Plan{Task: t, Size: len(ds), Items: task.Keys(ds), DataHash: dialogue.Hash(ds), Templates: c.Options.Prompts.Hashes(TemplateNames()...),
+		Settings: c.settings(), Longest: map[string][]infer.Prompt{},
+		Answer: map[string]int{RoleMediator: c.Options.MaxTokens, RoleSimulator: c.Options.SimMaxTokens, RoleLabeller: 1, RoleJudge: 1}}
+	for role := range Roles(items) {
+		p.Roles = append(p.Roles, role)
+	}
+	for _, it := range items {
+		l, err := Longest(it, c.Options)
+		if err != nil {
+			return p, err
+		}
+		for role, ps := range l {
+			p.Longest[role] = append(p.Longest[role], ps...)
+		}
+	}
+	p.Preview = func(context.Context) (task.Preview, error) { return c.preview(items, p.Longest) }
+	if c.Baselines != "" {
+		base, err := env.Open(c.Baselines)
+		if err != nil {
+			return p, err
+		}
+		p.Check = func(id run.Identity) error { return sameBaselines(base.Manifest(), id) }
+	}
+	return p, nil
+}
+
+func (c *Call) preview(items []Item, longest map[string][]infer.Prompt) (task.Preview, error) {
+	out := task.Preview{Calls: map[string][]infer.Prompt{}, First: map[string]infer.Prompt{}}
+	for _, it := range items {
+		ps, err := Planned(it, c.Options)
+		if err != nil {
+			return out, err
+		}
+		for role := range ps {
+			out.Calls[role] = append(out.Calls[role], ps[role]...)
+		}
+	}
+	for role := range out.Calls {
+		out.First[role] = longest[role][0]
+	}
+	return out, nil
+}
+
+// items builds the units of a run over ds, which are some of all dialogues of the data.
+func (c *Call) items(env task.Env, ds, all []dialogue.Dialogue) ([]Item, error) {
+	card := cardDialogues(ds, c.CardItems)
+	if c.Recorded {
+		var items []Item
+		for _, d := range ds {
+			items = append(items, RecordedItems(d)...)
+			if card[d.Key()] {
+				items = append(items, CardItem(d))
+			}
+		}
+		return items, nil
+	}
+	mediated, err := c.mediated(env, all)
+	if err != nil {
+		return nil, err
+	}
+	var items []Item
+	left := 0
+	for _, d := range ds {
+		own := mediated(d)
+		if own == nil {
+			left++
+			continue
+		}
+		items = append(items, own...)
+		if c.Baselines == "" {
+			items = append(items, BaselineItems(d)...)
+			if card[d.Key()] {
+				items = append(items, CardItem(d))
+			}
+		}
+	}
+	if left > 0 {
+		env.Note("%d dialogues are left out: the given turns or lines do not have them", left)
+	}
+	if len(items) == 0 {
+		return nil, errors.New("no dialogue is left to mediate")
+	}
+	return items, nil
+}
+
+// mediated returns how a dialogue is mediated: nil where the given turns or lines do not
+// have it.
+func (c *Call) mediated(env task.Env, all []dialogue.Dialogue) (func(dialogue.Dialogue) []Item, error) {
+	var turns map[string]task.Line
+	if path, ok := strings.CutPrefix(c.Turn, predicted); ok {
+		var err error
+		if turns, err = predictedTurns(env, path); err != nil {
+			return nil, err
+		}
+	} else if c.Turn != "gold" {
+		return nil, usage.Errorf("--turn %q; it is gold or predicted:RUN", c.Turn)
+	}
+	if c.Utterances != "" {
+		if turns != nil {
+			return nil, usage.Errorf("--utterances brings its own turns; leave --turn out")
+		}
+		return c.given(env, all)
+	}
+	return func(d dialogue.Dialogue) []Item {
+		turn := d.ConflictTurn
+		if turns != nil {
+			l := turns[d.Key()]
+			if l.Turn == nil { // unknown, which is not the same as none
+				return nil
+			}
+			turn = *l.Turn
+		}
+		items := []Item{}
+		for _, r := range c.Rubric {
+			items = append(items, Item{Dialogue: d, Condition: map[string]string{"none": ND, "stage": D}[r], Turn: turn})
+		}
+		return items
+	}, nil
+}
+
+// given mediates with the lines that were made elsewhere.
+func (c *Call) given(env task.Env, all []dialogue.Dialogue) (func(dialogue.Dialogue) []Item, error) {
+	lines, err := env.Lines(c.Utterances, all, c.Records.Lenient)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf(`--utterances: %w; name a run, or a JSON file {"per_sid":[{"sid","predicted_turn","utterance"}]}`, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	gold := 0
+	for _, l := range lines {
+		if l.Turn == nil {
+			gold++
+		}
+	}
+	if gold > 0 {
+		env.Note("%d lines come without a predicted_turn: they are said at the conflict turn", gold)
+	}
+	return func(d dialogue.Dialogue) []Item {
+		l, ok := lines[d.Key()]
+		if !ok {
+			return nil
+		}
+		turn := d.ConflictTurn
+		if l.Turn != nil {
+			turn = *l.Turn
+		}
+		return []Item{{Dialogue: d, Condition: Foreign, Turn: turn, Given: strings.TrimSpace(l.Text)}}
+	}, nil
+}
+
+// predictedTurns reads the turns of a run that decides on turns.
+func predictedTurns(env task.Env, path string) (map[string]task.Line, error) {
+	r, err := env.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if r.Identity().Task == TaskName {
+		return nil, fmt.Errorf("--turn predicted:%s: that is a %s run; name a timing run", path, TaskName)
+	}
+	lines, err := env.RunLines(path)
+	if err != nil {
+		return nil, fmt.Errorf("--turn predicted:%s: %w; name a timing run", path, err)
+	}
+	return lines, nil
+}
+
+// cardDialogues chooses the dialogues of the labeller card, spread over stages.
+func cardDialogues(ds []dialogue.Dialogue, n int) map[string]bool {
+	out := map[string]bool{}
+	if n > 0 { // Limit takes 0 for all
+		for _, d := range dialogue.Limit(ds, n) {
+			out[d.Key()] = true
+		}
+	}
+	return out
+}
+
+// sameBaselines reports why the baselines of a run cannot stand beside a run with
+// identity id.
+func sameBaselines(base run.Manifest, id run.Identity) error {
+	b := base.Identity
+	var differ []string
+	add := func(what string, same bool) {
+		if !same {
+			differ = append(differ, what)
+		}
+	}
+	add("task", b.Task == id.Task)
+	add("seed", b.Seed == id.Seed)
+	for _, role := range []string{RoleSimulator, RoleLabeller, RoleJudge} {
+		x, y := b.Models[role], id.Models[role]
+		add(role, x.Name == y.Name && x.Digest == y.Digest && x.TemplateHash == y.TemplateHash)
+	}
+	for _, t := range TemplateNames()[1:] {
+		add("prompt template "+t, b.Prompts[t] == id.Prompts[t])
+	}
+	for _, o := range instrumentSettings {
+		add(o, fmt.Sprint(b.Options[o]) == fmt.Sprint(id.Options[o]))
+	}
+	missing := 0
+	for _, k := range id.Items {
+		if !slices.Contains(b.Items, k) {
+			missing++
+		}
+	}
+	if missing > 0 {
+		differ = append(differ, fmt.Sprintf("items (%d of %d are not in it)", missing, len(id.Items)))
+	}
+	if len(differ) > 0 {
+		return fmt.Errorf("the baselines of %s cannot be used here; they differ in: %s", base.Path, strings.Join(differ, ", "))
+	}
+	if base.Status != run.StatusDone {
+		return fmt.Errorf("the run %s, whose baselines are asked for, is not finished; go on with: ccmed runs resume %s", base.Path, base.Path)
+	}
+	return nil
+}
+
+// Lines are what the mediator of a run said without a rubric.
+func (Bench) Lines(r *task.Run) (map[string]task.Line, error) {
+	out := map[string]task.Line{}
+	for s, err := range r.Samples() {
+		if err != nil {
+			return nil, err
+		}
+		if s.Step != StepUtterance || s.Condition != ND && s.Condition != Foreign || s.Unscored != "" && s.Unscored != NotSpoken {
+			continue
+		}
+		u, err := task.Data[Utterance](s)
+		if err != nil {
+			return nil, err
+		}
+		out[s.Item] = task.Line{Turn: &u.Turn, Text: u.Text, Written: true}
+	}
+	return out, nil
+}

@@ -1,0 +1,170 @@
+// Package page composes a report of several folders: what a reader must know first, then
+// comparisons, then folder by folder what was run and what came out, then every dialogue.
+//
+//	parts, err := page.Runs(ctx, runs, names, page.Options{})
+//	sections := page.Compose(parts, nil)
+package page
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/ccmed/ccmed/bench/report"
+	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/task"
+)
+
+// Part is what a folder gives to a report.
+type Part struct {
+	Name string
+	// Before are sections that stand before those of all folders.
+	Before []report.Section
+	// Sections are those of the folder, the first one on what it is.
+	Sections []report.Section
+	Cautions []string
+	// Browser holds the dialogues, Notes what is to be said of them.
+	Browser report.Browser
+	Notes   []string
+}
+
+// Options steer the composition.
+type Options struct {
+	Seed int64 // of resampling; 0 is each run's own
+	// Command is the command line that made a run, as it may be shown.
+	Command func(run.Manifest) string
+}
+
+// smallSample is the number of items below which a report warns.
+const smallSample = 100
+
+// OfRun makes the part of a run of a benchmark.
+func OfRun(ctx context.Context, name string, r *task.Run, o Options) (Part, task.Result, error) {
+	p := Part{Name: name}
+	res, err := r.Result(ctx, task.ScoreOptions{Seed: o.Seed})
+	if err != nil {
+		return p, nil, err
+	}
+	sections, err := res.Sections(ctx)
+	if err != nil {
+		return p, nil, err
+	}
+	if p.Browser, p.Notes, err = res.Browser(ctx); err != nil {
+		return p, nil, err
+	}
+	cautions, err := res.Cautions(ctx)
+	if err != nil {
+		return p, nil, err
+	}
+	head, err := whatWasRun(r, o.Command)
+	if err != nil {
+		return p, nil, err
+	}
+	p.Sections = append([]report.Section{head}, sections...)
+	p.Cautions = append(append(r.Unchecked(run.SamplesFile), runCautions(r.Manifest())...), cautions...)
+	return p, res, nil
+}
+
+// runCautions are those of any run.
+func runCautions(m run.Manifest) []string {
+	var out []string
+	if m.Status != run.StatusDone {
+		out = append(out, "the run is not finished ("+m.Status+")")
+	}
+	for _, c := range m.ModelChanges() {
+		out = append(out, c.String()+": the samples may be of two models")
+	}
+	if n := len(m.Identity.Items); n < smallSample {
+		few := fmt.Sprintf("%d dialogues", n)
+		if n == 1 {
+			few = "1 dialogue"
+		}
+		out = append(out, few+": intervals are wide, and an interval of a group even more so")
+	}
+	return out
+}
+
+// AddBeside adds to each run's part what its result says beside the other runs. The parts
+// and the runs are in the same order; a part of another folder has a run without a result.
+func AddBeside(parts []Part, runs []task.Neighbour, seed int64) error {
+	var all []task.Neighbour
+	for _, n := range runs {
+		if n.Result != nil {
+			all = append(all, n)
+		}
+	}
+	for i, n := range runs {
+		b, ok := n.Result.(task.Beside)
+		if !ok {
+			continue
+		}
+		sections, cautions, err := b.Beside(n, all, seed)
+		if err != nil {
+			return err
+		}
+		parts[i].Before = append(parts[i].Before, sections...)
+		parts[i].Cautions = append(parts[i].Cautions, cautions...)
+	}
+	return nil
+}
+
+// Compose puts parts and the comparisons between them into one report.
+func Compose(parts []Part, compared []report.Section) []report.Section {
+	browser := report.Browser{Name: "dialogues", Title: "id"}
+	var before, each []report.Section
+	var notes []string
+	for _, p := range parts {
+		before = append(before, p.Before...)
+		for _, s := range p.Sections {
+			if len(parts) > 1 {
+				s.Title = p.Name + ": " + s.Title
+			}
+			each = append(each, s)
+		}
+		for _, n := range p.Notes {
+			notes = append(notes, p.Name+": "+n)
+		}
+		browser.Join(ofRun(p.Name, p.Browser))
+	}
+	cautions := merged(parts)
+	if len(cautions) == 0 {
+		cautions = []string{"nothing here speaks against citing these numbers with their intervals, n and baselines"}
+	}
+	all := []report.Section{{Title: "Read this before you cite", Notes: cautions}}
+	all = append(append(append(all, before...), compared...), each...)
+	if len(browser.Items) > 0 {
+		all = append(all, report.Section{Title: "Every dialogue", Notes: notes, Browser: &browser})
+	}
+	return all
+}
+
+// ofRun adds the run to what items can be filtered by.
+func ofRun(name string, b report.Browser) report.Browser {
+	b.Facets = append([]report.Facet{{Name: "run"}}, b.Facets...)
+	items := make([]report.Item, len(b.Items))
+	for i, it := range b.Items {
+		it.Facets = append([][]string{{name}}, it.Facets...)
+		items[i] = it
+	}
+	b.Items = items
+	return b
+}
+
+// merged lists cautions as sentences. One that several folders have stands once, with the
+// names of all of them, where the first of them has it.
+func merged(parts []Part) []string {
+	names := map[string][]string{}
+	var order []string
+	for _, p := range parts {
+		for _, text := range p.Cautions {
+			if names[text] == nil {
+				order = append(order, text)
+			}
+			names[text] = append(names[text], p.Name)
+		}
+	}
+	for i, text := range order {
+		order[i] = strings.Join(names[text], ", ") + ": " + text
+	}
+	return order
+}

@@ -1,0 +1,67 @@
+package page
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ccmed/ccmed/bench/report"
+	"github.com/ccmed/ccmed/bench/run"
+)
+
+// Every caution has a run that it stands beside, and one like it that it does not.
+func TestRunCautions(t *testing.T) {
+	said := func(change func(*run.Manifest)) string {
+		m := run.Manifest{Status: run.StatusDone, Identity: run.Identity{Items: make([]string, smallSample)}}
+		change(&m)
+		return strings.Join(runCautions(m), "\n")
+	}
+	if got := said(func(*run.Manifest) {}); got != "" {
+		t.Errorf("a clean run has the cautions %q", got)
+	}
+	for says, got := range map[string]string{
+		"not finished (interrupted)":       said(func(m *run.Manifest) { m.Status = run.StatusInterrupted }),
+		"99 dialogues: intervals are wide": said(func(m *run.Manifest) { m.Identity.Items = make([]string, 99) }),
+		"1 dialogue: intervals are wide":   said(func(m *run.Manifest) { m.Identity.Items = make([]string, 1) }),
+	} {
+		if !strings.Contains(got, says) {
+			t.Errorf("no %q in %q", says, got)
+		}
+	}
+}
+
+func TestACautionOfSeveralRunsStandsOnce(t *testing.T) {
+	parts := []Part{{Name: "a", Cautions: []string{"few", "unfinished"}}, {Name: "b", Cautions: []string{"few"}}, {Name: "c", Cautions: []string{"leaks"}}}
+	sections := Compose(parts, nil)
+	if want := []string{"a, b: few", "a: unfinished", "c: leaks"}; !slices.Equal(sections[0].Notes, want) {
+		t.Errorf("%q, want %q", sections[0].Notes, want)
+	}
+	if got := Compose([]Part{{Name: "a"}}, nil)[0].Notes; len(got) != 1 || !strings.HasPrefix(got[0], "nothing here speaks against") {
+		t.Errorf("without a caution: %q", got)
+	}
+}
+
+// Sections of several folders are named by their folders, and dialogues can be filtered by
+// them.
+func TestCompose(t *testing.T) {
+	browser := func(title string) report.Browser {
+		return report.Browser{Name: "dialogues", Title: "id", Facets: []report.Facet{{Name: "stage"}}, Items: []report.Item{{Title: title, Facets: [][]string{{"Denial"}}}}}
+	}
+	one := Part{Name: "a", Sections: []report.Section{{Title: "Timing"}}, Browser: browser("1"), Notes: []string{"cut"}}
+	two := Part{Name: "b", Before: []report.Section{{Title: "Before and after"}}, Sections: []report.Section{{Title: "Timing"}}, Browser: browser("2")}
+	var titles []string
+	sections := Compose([]Part{one, two}, []report.Section{{Title: "Comparison"}})
+	for _, s := range sections {
+		titles = append(titles, s.Title)
+	}
+	if want := []string{"Read this before you cite", "Before and after", "Comparison", "a: Timing", "b: Timing", "Every dialogue"}; !slices.Equal(titles, want) {
+		t.Errorf("%q, want %q", titles, want)
+	}
+	last := sections[len(sections)-1]
+	if b := last.Browser; len(b.Items) != 2 || b.Items[1].Facets[0][0] != "b" || b.Facets[0].Name != "run" || !slices.Equal(last.Notes, []string{"a: cut"}) {
+		t.Errorf("%+v, notes %q", last.Browser, last.Notes)
+	}
+	if alone := Compose([]Part{one}, nil); alone[1].Title != "Timing" {
+		t.Errorf("the section of one folder is called %q", alone[1].Title)
+	}
+}

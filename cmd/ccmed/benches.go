@@ -1,0 +1,67 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ccmed/ccmed/bench/mediation"
+	"github.com/ccmed/ccmed/bench/task"
+	"github.com/ccmed/ccmed/bench/timing"
+	"github.com/ccmed/ccmed/probe/extract"
+	"github.com/ccmed/ccmed/sft/dualhead"
+)
+
+// benches lists the benchmarks.
+var benches = task.Registry{
+	timing.Bench{},
+	mediation.Bench{},
+	extract.Bench{},
+	dualhead.Bench{},
+}
+
+// opened is the archive of this command.
+func (a *app) opened() *task.Archive {
+	if a.benches == nil {
+		a.benches = benches
+	}
+	if a.archive == nil {
+		a.archive = &task.Archive{Benches: a.benches, Version: version(), Note: a.note}
+	}
+	return a.archive
+}
+
+// addBenches adds the command of every benchmark to its parent.
+func (a *app) addBenches(root *cobra.Command) {
+	for _, b := range a.benches {
+		parent := root
+		words := strings.Fields(b.About().Command)
+		for _, w := range words[:len(words)-1] {
+			parent = child(parent, w)
+		}
+		parent.AddCommand(a.benchCmd(b, words[len(words)-1]))
+	}
+}
+
+// child finds a command by its name, or makes a group of that name.
+func child(parent *cobra.Command, name string) *cobra.Command {
+	for _, c := range parent.Commands() {
+		if c.Name() == name {
+			return c
+		}
+	}
+	c := &cobra.Command{Use: name}
+	parent.AddCommand(c)
+	return c
+}
+
+func (a *app) benchCmd(b task.Bench, name string) *cobra.Command {
+	about := b.About()
+	j := &job{bench: b}
+	cmd := &cobra.Command{Use: name, Short: about.Short, Long: about.Long, Example: about.Example, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.do(cmd.Context(), j, a.tables) }}
+	j.models.register(cmd)
+	j.run.register(cmd)
+	j.call = b.Flags(cmd.Flags())
+	return cmd
+}

@@ -1,0 +1,194 @@
+package extract
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/ccmed/ccmed/bench/report"
+	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/stats"
+	"github.com/ccmed/ccmed/bench/task"
+	"github.com/ccmed/ccmed/probe"
+	"github.com/ccmed/ccmed/probe/activation"
+)
+
+// Audit is what scoring an extraction finds: what its files hold.
+type Audit struct {
+	Cells []Cell `json:"cells"`
+}
+
+// Cell is a file of states.
+type Cell struct {
+	Cell    activation.Cell    `json:"cell"`
+	Rows    int                `json:"rows"`
+	Missing []int              `json:"missing,omitempty"` // rows without states
+	Layers  []activation.Count `json:"layers"`
+}
+
+// Result is an extraction's result: the audit of its files, and the findings of the probes
+// that were trained on them.
+type Result struct {
+	Audit Audit
+	// Findings are nil where no probe was trained, and where unread says why they cannot
+	// be read.
+	Findings *Findings
+	unread   error
+	in       task.Input
+}
+
+// Score audits the files of an extraction, or takes the stored audit.
+func (Bench) Score(ctx context.Context, in task.Input) (task.Result, error) {
+	r := &Result{in: in}
+	if _, err := os.Stat(FindingsFile(in.Dir)); err == nil {
+		if f, err := ReadFindings(in.Dir); err != nil {
+			r.unread = err
+		} else {
+			r.Findings = &f
+		}
+	}
+	var ok bool
+	var err error
+	if r.Audit, ok, err = task.Decode[Audit](in); err != nil || ok {
+		return r, err
+	}
+	index, err := activation.ReadIndex(in.Samples())
+	if err != nil {
+		return nil, err
+	}
+	paths, err := activation.List(in.Path())
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range index.Cells() {
+		if file := filepath.Join(in.Path(), c.File()); !slices.Contains(paths, file) {
+			return nil, &run.ChangedError{File: file, What: "it is gone"}
+		}
+	}
+	for _, p := range paths {
+		c, err := auditCell(ctx, p, index)
+		if err != nil {
+			return nil, err
+		}
+		r.Audit.Cells = append(r.Audit.Cells, c)
+	}
+	return r, nil
+}
+
+func auditCell(ctx context.Context, path string, index *activation.Index) (c Cell, err error) {
+	f, err := activation.Open(path)
+	if err != nil {
+		return c, err
+	}
+	defer f.Close()
+	audit, err := f.Audit(ctx)
+	if err != nil {
+		return c, err
+	}
+	entries, err := index.For(f)
+	if err == nil {
+		err = audit.Check(entries)
+	}
+	return Cell{f.Spec().Cell, f.Spec().Samples, audit.Missing, audit.Layers}, err
+}
+
+// Metrics is the content of metrics.json.
+func (r *Result) Metrics() any { return r.Audit }
+
+// Sections are the audit and the findings.
+func (r *Result) Sections(context.Context) ([]report.Section, error) {
+	t := report.Table{Columns: []report.Column{{Name: "context"}, {Name: "text"}, {Name: "position"}, {Name: "layers", Align: report.Right}, {Name: "dialogues", Align: report.Right},
+		{Name: "missing", Align: report.Right}, {Name: "not finite", Align: report.Right}, {Name: "file"}}}
+	for _, c := range r.Audit.Cells {
+		bad := 0
+		for _, l := range c.Layers {
+			bad += l.NonFinite
+		}
+		t.Rows = append(t.Rows, []report.Cell{report.Text(c.Cell.Context), report.Text(c.Cell.Text), report.Text(c.Cell.Position), report.Int(len(c.Layers)), report.Int(c.Rows),
+			report.Int(len(c.Missing)), report.Int(bad), report.Text(c.Cell.File())})
+	}
+	model := r.in.Identity().ModelNames()
+	s := report.Section{Title: "Hidden states: " + model, Tables: []report.Table{t},
+		Notes: []string{"missing rows read as NaN; a layer with values that are not finite is refused by name when it is read"}}
+	if r.unread != nil {
+		s.Notes = append(s.Notes, r.unread.Error())
+	}
+	sections := []report.Section{s}
+	if r.Findings != nil {
+		sections = append(sections, r.Findings.Sections(model)...)
+	}
+	return sections, nil
+}
+
+// Cautions are what a reader must know before a finding is cited.
+func (r *Result) Cautions(context.Context) ([]string, error) {
+	if r.Findings == nil || r.Findings.Cells == nil {
+		return nil, nil
+	}
+	f := r.Findings.Cells
+	var out []string
+	if f.Verdict != nil && f.Verdict.Sentence != probe.Collapse {
+		out = append(out, "the probes allow: "+f.Verdict.Sentence)
+	}
+	if f.Left > 0 {
+		out = append(out, fmt.Sprintf("%d dialogues are left out of the probes: a text or a state is missing", f.Left))
+	}
+	for _, text := range slices.Sorted(maps.Keys(f.Cut)) {
+		out = append(out, task.CutCaution(text+" lines that states were read after", f.Cut[text], f.N)...)
+	}
+	for _, c := range f.Cells {
+		if c.Cell.Context == probe.ContextD {
+			out = append(out, "under D the prompt names the stage that the probes look for")
+			break
+		}
+	}
+	return out, nil
+}
+
+// Measures says why runs of hidden states are not compared.
+func (r *Result) Measures(context.Context) ([]stats.Measure, []string, error) {
+	return nil, nil, fmt.Errorf("%w: findings keep accuracies by layer, not each dialogue's outcome, which pairs are made of; ccmed report shows several side by side",
+		task.ErrNoMeasures)
+}
+
+// Table says why an extraction has no rows.
+func (r *Result) Table(context.Context) (task.Table, error) {
+	return task.Table{}, fmt.Errorf("%s is a run of hidden states; its states lie in safetensors files, and samples of other runs are exported", r.in.Path())
+}
+
+// Browser is empty: no dialogue has an outcome of its own.
+func (r *Result) Browser(context.Context) (report.Browser, []string, error) {
+	return report.Browser{Name: "dialogues", Title: "id"}, nil, nil
+}
+
+// Merge joins the shards of an extraction and their states.
+func (Bench) Merge(ctx context.Context, out string, shards []string) error {
+	return probe.MergeStores(ctx, out, shards)
+}
+
+// Verify checks findings and saved probes.
+func (Bench) Verify(r *task.Run, form func(schema, file string) error) error {
+	var faults []error
+	file, schema := FindingsFile(r.Dir), "findings"
+	if probe.HoldsTurns(r.Dir) {
+		schema = "turns"
+	}
+	if _, err := os.Stat(file); err == nil {
+		err := form(schema, filepath.Base(file))
+		if err == nil {
+			_, err = ReadFindings(r.Dir)
+		}
+		faults = append(faults, err)
+	}
+	cards, err := filepath.Glob(filepath.Join(r.Path(), probe.ProbesDir, "*.safetensors"))
+	faults = append(faults, err)
+	for _, p := range cards {
+		_, err := activation.LoadProbe(p, nil)
+		faults = append(faults, err)
+	}
+	return errors.Join(faults...)
+}
