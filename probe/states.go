@@ -8,15 +8,11 @@ import (
 	"github.com/ccmed/ccmed/infer"
 )
 
-// Names of the layers at the ends of the residual stream; Block names those
-// between.
+// Names of the layers at the ends of the residual stream.
 const (
 	Embed     = infer.LayerEmbed
 	FinalNorm = infer.LayerFinalNorm
 )
-
-// Block names the residual stream after block k, counted from 1.
-func Block(k int) string { return infer.LayerBlock(k) }
 
 // StateReader is a model whose hidden states can be read. *llamacpp.Engine is one.
 type StateReader interface {

@@ -252,17 +252,6 @@ type Decomposition struct {
 // length to the model's own; where it is not given the mean over fixed lines is.
 const textClosest = "closest"
 
-// Decompose computes it from the outcomes of every cell, such as
-// LayerResult.RoundHits of one layer, over the same rows, rounds and splits in all
-// cells. The p values are those of Outcomes.Test, which hold without signal.
-func Decompose(values map[Pair]Outcomes, r Resampling) (Decomposition, error) {
-	parts, err := differencesOf(values)
-	if err != nil {
-		return Decomposition{}, err
-	}
-	return testParts(parts, r)
-}
-
 // differencesOf returns the paired differences of each part that has its cells.
 func differencesOf(values map[Pair]Outcomes) (map[string]Outcomes, error) {
 	values, err := withPlaceboMean(values)

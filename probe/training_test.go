@@ -277,7 +277,7 @@ func TestDecompositionSeparatesContextFromText(t *testing.T) {
 				v := must(CrossValidate(t.Context(), planted{x}, s, d))(t)
 				values[cell] = v.Layers[0].RoundHits()
 			}
-			got := must(Decompose(values, Resampling{Resamples: 500}))(t)
+			got := must(decomposed(values, Resampling{Resamples: 500}))(t)
 			for name, part := range map[string]struct {
 				e     *Effect
 				large bool
@@ -297,7 +297,7 @@ func TestDecompositionSeparatesContextFromText(t *testing.T) {
 			within(t, "excess loss", got.Excess.Value, -0.05, 0.05)
 		})
 	}
-	partial := must(Decompose(map[Pair]Outcomes{cells[0]: rows(1, 0), cells[2]: rows(0, 0)}, Resampling{Resamples: 50}))(t)
+	partial := must(decomposed(map[Pair]Outcomes{cells[0]: rows(1, 0), cells[2]: rows(0, 0)}, Resampling{Resamples: 50}))(t)
 	if partial.Elic == nil || partial.Ctx != nil || partial.Text != nil || partial.Excess != nil {
 		t.Errorf("two cells alone give %+v", partial)
 	}
@@ -590,4 +590,13 @@ func TestMaxStatisticIsBelowBonferroni(t *testing.T) {
 	if _, err := MaxStatistic([]Outcomes{{[][]float64{{math.NaN()}}, []string{"a"}, 1}}, Resampling{}); !errors.Is(err, ErrDesign) {
 		t.Errorf("NaN: %v", err)
 	}
+}
+
+// decomposed takes the outcomes of cells apart, as findings do.
+func decomposed(values map[Pair]Outcomes, r Resampling) (Decomposition, error) {
+	parts, err := differencesOf(values)
+	if err != nil {
+		return Decomposition{}, err
+	}
+	return testParts(parts, r)
 }

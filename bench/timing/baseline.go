@@ -8,9 +8,6 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"gonum.org/v1/gonum/integrate"
-	"gonum.org/v1/gonum/stat"
-
 	"github.com/ccmed/ccmed/bench/stats"
 )
 
@@ -262,57 +259,6 @@ func (in BaselineInput) longest(d BaselineDialogue) int {
 		}
 	}
 	return best
-}
-
-// BaselineAUROC says how well a turn's number and its length in characters alone
-// tell the gold turn from those before it: areas under the ROC curve, 0..1.
-type BaselineAUROC struct {
-	Turns            int     // turns up to and including the gold ones, of all dialogues
-	Position, Length float64 // over all these turns together
-	// LengthWithin is the mean area within a dialogue, over the Dialogues whose
-	// gold turn has one before it. (Position within a dialogue is 1 by definition.)
-	LengthWithin float64
-	Dialogues    int
-}
-
-// AUROC measures position and length on Eval. An error reports dialogues that
-// all have gold turn 1, so that there is nothing to tell apart.
-func (in BaselineInput) AUROC() (BaselineAUROC, error) {
-	in, err := in.withDefaults()
-	if err != nil {
-		return BaselineAUROC{}, err
-	}
-	var a BaselineAUROC
-	var position, length []float64
-	var gold []bool
-	for _, d := range in.Eval {
-		start := len(gold)
-		for t := 1; t <= d.Gold; t++ {
-			position = append(position, float64(t))
-			length = append(length, float64(utf8.RuneCountInString(d.Turns[t-1])))
-			gold = append(gold, t == d.Gold)
-		}
-		if d.Gold > 1 {
-			a.LengthWithin += baselineArea(length[start:], gold[start:])
-			a.Dialogues++
-		}
-	}
-	if a.Dialogues == 0 {
-		return a, errors.New("timing: every gold turn is turn 1; position and length have nothing to tell apart")
-	}
-	a.Turns = len(gold)
-	a.LengthWithin /= float64(a.Dialogues)
-	a.Position, a.Length = baselineArea(position, gold), baselineArea(length, gold)
-	return a, nil
-}
-
-// baselineArea returns the area under the ROC curve of scores for labels that
-// hold both true and false.
-func baselineArea(scores []float64, labels []bool) float64 {
-	scores, labels = slices.Clone(scores), slices.Clone(labels)
-	stat.SortWeightedLabeled(scores, labels, nil)
-	tpr, fpr, _ := stat.ROC(nil, scores, labels, nil)
-	return integrate.Trapezoidal(fpr, tpr)
 }
 
 // baselineArgmax returns the turn from first on with the greatest score, the

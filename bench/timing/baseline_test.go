@@ -206,31 +206,9 @@ func TestBaselinesRefuse(t *testing.T) {
 		if _, err := in.Results(t.Context()); err == nil {
 			t.Errorf("%s: no error", name)
 		}
-		if _, err := in.AUROC(); err == nil {
-			t.Errorf("%s: no error of AUROC", name)
-		}
-	}
-	if _, err := (BaselineInput{Eval: []BaselineDialogue{{ID: "a", Gold: 1, Turns: []string{"x"}}}}).AUROC(); err == nil {
-		t.Error("an area from gold turns alone")
 	}
 	if _, err := TrainBagOfWords(t.Context(), nil); !errors.Is(err, linear.ErrNoTerms) {
 		t.Errorf("error %v of an empty training set, want linear.ErrNoTerms", err)
-	}
-}
-
-func TestBaselineAUROC(t *testing.T) {
-	a, err := BaselineInput{Eval: []BaselineDialogue{
-		{ID: "a", Gold: 2, Turns: []string{"abc", "abcd", "ignored, since it comes after"}},
-		{ID: "b", Gold: 3, Turns: []string{"ab", "abc", "ab"}},
-	}}.AUROC()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// By hand. Positions: gold 2, 3 against 1, 1, 2: 5.5 of 6 pairs. Lengths: gold 4, 2 against 3, 2, 3: 3.5 of 6;
-	// within dialogues 1 of 1 and 0.5 of 2.
-	if a.Turns != 5 || a.Dialogues != 2 || math.Abs(a.Position-5.5/6) > 1e-12 || math.Abs(a.Length-3.5/6) > 1e-12 ||
-		math.Abs(a.LengthWithin-(1+0.25)/2) > 1e-12 {
-		t.Errorf("%+v, want 5 turns, position 5.5/6, length 3.5/6, within 0.625 over 2", a)
 	}
 }
 
@@ -337,14 +315,6 @@ func TestBaselinesOnPublicRecords(t *testing.T) {
 		if r.Accuracy < 0.9 {
 			t.Errorf("%s has %s, want at least 90 %%", r.Name, r.Share())
 		}
-	}
-	a, err := in.AUROC()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("AUROC %+v", a)
-	if math.Abs(a.Position-0.8327) > 1e-3 || math.Abs(a.Length-0.9506) > 1e-3 || math.Abs(a.LengthWithin-0.9775) > 1e-3 {
-		t.Errorf("AUROC %+v, want position 0.833, length 0.951, length within dialogues 0.978", a)
 	}
 }
 

@@ -161,26 +161,6 @@ func quantiles(p []float64, bins int) []float64 {
 	return edges
 }
 
-func calibrationError(bins []Bin) float64 {
-	sum, n := 0.0, 0
-	for _, b := range bins {
-		sum += float64(b.N) * max(b.Mean-b.Share, b.Share-b.Mean)
-		n += b.N
-	}
-	return sum / float64(n)
-}
-
-// brier adds squares as they are, so that rounding leaves it within 0..1: a sum of n
-// numbers that are at most 1 is at most n.
-func brier(p, y []float64) float64 {
-	sum := 0.0
-	for i := range p {
-		d := p[i] - y[i]
-		sum += d * d
-	}
-	return sum / float64(len(p))
-}
-
 func baseRate(y []float64) float64 { return floats.Sum(y) / float64(max(1, len(y))) }
 
 // errorIfCalibrated draws every turn's truth by its probability, many times.

@@ -157,3 +157,23 @@ func BenchmarkBySorting(b *testing.B) {
 		bySorting(b, ds, stats.Bootstrap{Seed: 1, Resamples: 10_000})
 	}
 }
+
+func calibrationError(bins []Bin) float64 {
+	sum, n := 0.0, 0
+	for _, b := range bins {
+		sum += float64(b.N) * max(b.Mean-b.Share, b.Share-b.Mean)
+		n += b.N
+	}
+	return sum / float64(n)
+}
+
+// brier adds squares as they are, so that rounding leaves it within 0..1: a sum of n
+// numbers that are at most 1 is at most n.
+func brier(p, y []float64) float64 {
+	sum := 0.0
+	for i := range p {
+		d := p[i] - y[i]
+		sum += d * d
+	}
+	return sum / float64(len(p))
+}

@@ -191,7 +191,8 @@ func (s *server) ready(model string) error {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	return ollama.Create(ctx, s.host, TestModel, model)
+	_, err := ollama.CreateLike(ctx, s.host, TestModel, model, "")
+	return err
 }
 
 func (s *server) stop() {

@@ -273,10 +273,3 @@ func (s *server) unload(ctx context.Context, model string) error {
 		})
 	return s.wrap(model, "unloading "+model, err)
 }
-
-// Create gives the server at host the GGUF file as a model of the name, with the
-// chat template in the file. A model of that name is replaced.
-func Create(ctx context.Context, host, name, gguf string) error {
-	_, err := CreateLike(ctx, host, name, gguf, "")
-	return err
-}

@@ -39,20 +39,6 @@ type LayerProbe struct {
 	Mean, Scale []float64   // d values: the standardisation of the training part
 }
 
-// Layer returns the probe of the layer of that name.
-func (p *Probe) Layer(name string) (LayerProbe, error) {
-	for _, l := range p.Layers {
-		if l.Layer == name {
-			return l, nil
-		}
-	}
-	names := make([]string, len(p.Layers))
-	for i, l := range p.Layers {
-		names[i] = l.Layer
-	}
-	return LayerProbe{}, fmt.Errorf("there is no probe of layer %q, only of %s", name, strings.Join(names, ", "))
-}
-
 // Check returns a *MismatchError unless f holds states of the probe's model and
 // width, and an error when it lacks one of the probe's layers.
 func (p *Probe) Check(f *File) error {

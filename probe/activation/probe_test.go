@@ -110,10 +110,7 @@ func TestProbeOfLinearModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := p.Layer("block.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := p.Layers[0]
 	again, err := (&linear.Standardiser{Mean: l.Mean, Scale: l.Scale}).Apply(x)
 	if err != nil {
 		t.Fatal(err)
@@ -128,9 +125,6 @@ func TestProbeOfLinearModel(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
-	}
-	if _, err := p.Layer("block.2"); err == nil || !strings.Contains(err.Error(), "block.1") {
-		t.Errorf("an unknown layer gave %v", err)
 	}
 }
 
