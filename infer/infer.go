@@ -104,8 +104,9 @@ func (u Usage) Add(v Usage) Usage {
 // probability over the whole vocabulary: NaN where the server gave none, which
 // is null in JSON.
 type TokenLogprob struct {
-	Token   string  `json:"token"`
-	Logprob float64 `json:"logprob"`
+	Token string `json:"token"`
+	// Logprob is null where the server gave none, which leaves the choice unscored.
+	Logprob float64 `json:"logprob" jsonschema:"oneof_type=number;null"`
 }
 
 type tokenLogprobJSON struct {

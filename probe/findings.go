@@ -74,7 +74,7 @@ func (o FindOptions) withDefaults() FindOptions {
 // have the same rows, groups and splits, so that they can be compared.
 type Findings struct {
 	// ContentHash is the checksum of the file, while it is read.
-	ContentHash string `json:"content_sha256,omitempty"`
+	ContentHash string `json:"content_sha256,omitempty" jsonschema:"pattern=^sha256:[0-9a-f]{64}$"`
 	Schema      int    `json:"schema"`   // FindingsSchema
 	N           int    `json:"n"`        // dialogues in every cell
 	Left        int    `json:"left_out"` // dialogues that miss a text or a state
@@ -83,7 +83,7 @@ type Findings struct {
 	Classes     int    `json:"classes"`
 	Folds       int    `json:"folds"`
 	Seeds       int    `json:"seeds"`
-	Samples     string `json:"samples_sha256"`
+	Samples     string `json:"samples_sha256" jsonschema:"pattern=^sha256:[0-9a-f]{64}$"`
 	// Cut counts, by text, the lines that end at their cap of tokens: the end of the turn
 	// was put in behind half a sentence.
 	Cut map[string]int `json:"cut,omitempty"`

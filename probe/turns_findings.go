@@ -52,7 +52,7 @@ type TurnRow struct {
 // on a context that it was trained on.
 type TurnFindings struct {
 	// ContentHash is the checksum of the file, while it is read.
-	ContentHash string   `json:"content_sha256,omitempty"`
+	ContentHash string   `json:"content_sha256,omitempty" jsonschema:"pattern=^sha256:[0-9a-f]{64}$"`
 	Schema      int      `json:"schema"`   // TurnFindingsSchema
 	N           int      `json:"n"`        // scripted turns
 	Left        int      `json:"left_out"` // dialogues without the state of theirs
@@ -60,7 +60,7 @@ type TurnFindings struct {
 	Classes     int      `json:"classes"`
 	Folds       int      `json:"folds"`
 	Seeds       int      `json:"seeds"`
-	Samples     string   `json:"samples_sha256"`
+	Samples     string   `json:"samples_sha256" jsonschema:"pattern=^sha256:[0-9a-f]{64}$"`
 	Layers      []string `json:"layers"` // in the order of every list below
 	At          string   `json:"at"`     // the last block
 	// Scripted is the accuracy on the conflict turns themselves, Words that of a bag

@@ -27,7 +27,7 @@ const CardSchema = 1
 // Card says what a package holds, where it comes from and what was proved of it.
 type Card struct {
 	// ContentHash is the checksum of the file, while it is read; older ones have none.
-	ContentHash string `json:"content_sha256,omitempty"`
+	ContentHash string `json:"content_sha256,omitempty" jsonschema:"pattern=^sha256:[0-9a-f]{64}$"`
 
 	Schema int    `json:"schema"`
 	Name   string `json:"name"` // of the model in Ollama

@@ -74,7 +74,7 @@ type Export struct {
 
 	// ContentHash is the checksum of the description, while it is read; older ones
 	// have none.
-	ContentHash string `json:"content_sha256,omitempty"`
+	ContentHash string `json:"content_sha256,omitempty" jsonschema:"pattern=^sha256:[0-9a-f]{64}$"`
 
 	Hashes map[string]string `json:"hashes"`      // SHA-256 by file name, in hexadecimal
 	Data   string            `json:"data_sha256"` // dialogue.Hash of what was read

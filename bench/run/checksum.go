@@ -28,7 +28,7 @@ func (e *ChangedError) Error() string {
 // FileSum is the checksum of a file that grows by lines, up to its last newline.
 type FileSum struct {
 	Bytes  int64  `json:"bytes"`
-	SHA256 string `json:"sha256"` // "sha256:…"
+	SHA256 string `json:"sha256" jsonschema:"pattern=^sha256:[0-9a-f]{64}$"` // "sha256:…"
 }
 
 // lineSum adds up the lines of a file.

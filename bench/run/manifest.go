@@ -31,14 +31,14 @@ const (
 type Manifest struct {
 	Schema   int      `json:"schema"`
 	Path     string   `json:"-"` // absolute, of the directory that it was read from
-	Status   string   `json:"status"`
+	Status   string   `json:"status" jsonschema:"enum=started,enum=done,enum=interrupted,enum=failed"`
 	Identity Identity `json:"identity"`
 	// IdentityHash is that of the identity as JSON, "sha256:…", so that a change by
 	// hand shows.
-	IdentityHash string `json:"identity_sha256"`
+	IdentityHash string `json:"identity_sha256" jsonschema:"pattern=^sha256:[0-9a-f]{64}$"`
 	// Samples and SamplesHash describe samples.jsonl as the last session left it.
-	Samples     int    `json:"samples"`
-	SamplesHash string `json:"samples_sha256,omitempty"`
+	Samples     int    `json:"samples" jsonschema:"minimum=0"`
+	SamplesHash string `json:"samples_sha256,omitempty" jsonschema:"pattern=^sha256:[0-9a-f]{64}$"`
 	// Files are the checksums of prompts.jsonl and errors.jsonl, by name. Older
 	// manifests have none.
 	Files    map[string]FileSum `json:"files,omitempty"`
@@ -92,7 +92,7 @@ func (id Identity) ModelNames() string {
 type Session struct {
 	Start   time.Time `json:"start"`
 	End     time.Time `json:"end,omitzero"`
-	Status  string    `json:"status"`
+	Status  string    `json:"status" jsonschema:"enum=started,enum=done,enum=interrupted,enum=failed"`
 	Command []string  `json:"command,omitempty"` // arguments of the tool
 	Dir     string    `json:"dir,omitempty"`     // working directory
 	// Seal tells the user who started the session, and nobody else, that Command and

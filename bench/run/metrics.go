@@ -13,14 +13,14 @@ import (
 // StoredMetrics is what metrics.json holds. Task, Usage and Metrics are those of the
 // scoring that wrote it.
 type StoredMetrics struct {
-	ContentHash string `json:"content_sha256,omitempty"` // older files have none
+	ContentHash string `json:"content_sha256,omitempty" jsonschema:"pattern=^sha256:[0-9a-f]{64}$"` // older files have none
 	Schema      int    `json:"schema"`
 	// Version is that of the program that scored; older files have none.
 	Version string `json:"version,omitempty"`
 	Task    string `json:"task"`
 	// Inputs are hashes of what the metrics depend on beside the samples, by name.
 	Inputs      map[string]string `json:"inputs,omitempty"`
-	SamplesHash string            `json:"samples_sha256"`
+	SamplesHash string            `json:"samples_sha256" jsonschema:"pattern=^sha256:[0-9a-f]{64}$"`
 	Seed        int64             `json:"seed"`
 	Usage       Summary           `json:"usage"`
 	Metrics     json.RawMessage   `json:"metrics"`

@@ -45,7 +45,7 @@ type Key struct {
 	Step      string `json:"step"`
 	Item      string `json:"item"`
 	Condition string `json:"condition"`
-	Repeat    int    `json:"repeat"`
+	Repeat    int    `json:"repeat" jsonschema:"minimum=0"`
 }
 
 func (k Key) String() string {
@@ -77,11 +77,11 @@ type Sample struct {
 	Group  string `json:"group,omitempty"`
 	// Unscored says why there is no usable answer, and is empty when there is
 	// one. An unscored sample is a result, not an error.
-	Unscored string          `json:"unscored,omitempty"`
+	Unscored string          `json:"unscored,omitempty" jsonschema:"minLength=1"`
 	Data     json.RawMessage `json:"data,omitempty"`
 	Prompts  []string        `json:"prompts,omitempty"` // hashes into prompts.jsonl, in the order of asking
 	Usage    infer.Usage     `json:"usage"`             // of all requests, as the backend reported it
-	Seconds  float64         `json:"seconds"`
+	Seconds  float64         `json:"seconds" jsonschema:"minimum=0"`
 }
 
 // Lookup gives the samples that earlier steps made of the same unit.

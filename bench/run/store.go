@@ -292,7 +292,7 @@ func (s *store) close() error {
 // Asked is a prompt as it was asked, one line of prompts.jsonl: as the model
 // read it, or, where the backend does not tell, as it was sent.
 type Asked struct {
-	Hash     string        `json:"hash"`
+	Hash     string        `json:"hash" jsonschema:"pattern=^[0-9a-f]{32}$"`
 	Rendered string        `json:"rendered,omitempty"`
 	Prompt   *infer.Prompt `json:"prompt,omitempty"`
 }

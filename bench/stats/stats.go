@@ -81,7 +81,7 @@ type Estimate struct {
 	N      int `json:"n"`
 	Groups int `json:"groups"`
 	// NoInterval says why there is none: OneGroup or AllAlike. Lo and Hi are then Value.
-	NoInterval string `json:"no_interval,omitempty"`
+	NoInterval string `json:"no_interval,omitempty" jsonschema:"enum=one context,enum=all alike"`
 	// Exact marks an interval that was not drawn, see Within.
 	Exact bool `json:"exact,omitempty"`
 }

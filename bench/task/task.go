@@ -63,7 +63,8 @@ type About struct {
 	// States says that hidden states are read: the models are opened in the program's own
 	// engine, without the response cache.
 	States bool
-	// Data holds the zero value of each step's data, Metrics of what scoring finds, Row
+	// Data holds the zero value of each step's data (a list of values where there are several
+	// forms), Metrics of what scoring finds, Row
 	// of a row of the exported tables (nil where runs have none): their forms are the
 	// schemas and the columns.
 	Data    map[string]any

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/timing"
-	"github.com/ccmed/ccmed/docs/schemas"
 	"github.com/ccmed/ccmed/infer"
 )
 
@@ -114,10 +113,10 @@ func TestComparisonJSON(t *testing.T) {
 		if code != exitDone {
 			t.Fatal(errs)
 		}
-		if err := schemas.Validate("comparison", []byte(out)); err != nil {
+		if err := forms(benches, nil)["comparison"].Validate([]byte(out)); err != nil {
 			t.Errorf("%v: %v\n%s", more, err, out)
 		}
-		if err := schemas.Validate("comparison", []byte(strings.Replace(out, `"paired": `, `"pared": `, 1))); err == nil {
+		if err := forms(benches, nil)["comparison"].Validate([]byte(strings.Replace(out, `"paired": `, `"pared": `, 1))); err == nil {
 			t.Error("a misspelled field was accepted")
 		}
 	}

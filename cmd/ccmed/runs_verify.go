@@ -21,9 +21,9 @@ import (
 	"github.com/ccmed/ccmed/bench/checksum"
 	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/schema"
 	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/bench/visible"
-	"github.com/ccmed/ccmed/docs/schemas"
 	"github.com/ccmed/ccmed/sft"
 )
 
@@ -87,6 +87,7 @@ type verdictOn struct {
 	Notes  []string `json:"notes,omitempty"` // what could not be checked
 
 	agrees string // what was checked, for people
+	forms  map[string]*schema.Form
 }
 
 func (v *verdictOn) fault(format string, a ...any) {
@@ -129,7 +130,7 @@ func (v *verdictOn) print(w io.Writer) {
 
 // verifyFolder checks a folder, of a suite also those in it.
 func (a *app) verifyFolder(ctx context.Context, path string) ([]verdictOn, error) {
-	v := verdictOn{Path: path, Kind: kindOf(path), Faults: []string{}}
+	v := verdictOn{Path: path, Kind: kindOf(path), Faults: []string{}, forms: forms(a.benches, nil)}
 	var err error
 	switch v.Kind {
 	case kindRun:
@@ -178,16 +179,16 @@ func (a *app) verifySuite(ctx context.Context, path string) ([]verdictOn, error)
 }
 
 // form checks a file of the folder against a schema.
-func (v *verdictOn) form(schema, file string) { v.take(v.checkForm(schema, file)) }
+func (v *verdictOn) form(name, file string) { v.take(v.checkForm(name, file)) }
 
-func (v *verdictOn) checkForm(schema, file string) error {
+func (v *verdictOn) checkForm(name, file string) error {
 	path := filepath.Join(v.Path, file)
 	text, err := disk.ReadEntry(path, disk.MaxText)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s is missing", path)
 	}
 	if err == nil {
-		err = schemas.Validate(schema, text)
+		err = v.forms[name].Validate(text)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -208,7 +209,11 @@ func (a *app) verifyRun(ctx context.Context, path string, v *verdictOn) error {
 				return err
 			}
 		}
-		return schemas.Validate(map[string]string{run.ManifestFile: "manifest", run.SamplesFile: manifest.Identity.Task + "-sample", run.PromptsFile: "prompt", run.ErrorsFile: "failure"}[file], text)
+		f, ok := v.forms[map[string]string{run.ManifestFile: "manifest", run.SamplesFile: manifest.Identity.Task + "-sample", run.PromptsFile: "prompt", run.ErrorsFile: "failure"}[file]]
+		if !ok {
+			return fmt.Errorf("it is of a %s run, and this version knows no such task", manifest.Identity.Task)
+		}
+		return f.Validate(text)
 	}}))
 	r, err := a.opened().Open(path)
 	if err != nil {

@@ -39,7 +39,7 @@ func (Bench) About() task.About {
 	return task.About{
 		Task: TaskName, Command: "probe extract", Folder: "store", Subject: role, Item: "dialogue", Cluster: "scenario context", States: true,
 		Roles:   map[string]string{probe.StepUtterance: role},
-		Data:    map[string]any{probe.StepUtterance: probe.Lines{}, probe.StepStates: probe.States{}},
+		Data:    map[string]any{probe.StepUtterance: probe.Lines{}, probe.StepStates: []any{probe.States{}, probe.TurnStates{}}},
 		Metrics: Audit{},
 		Short:   "Store the residual stream at the end of the prompt and of the utterance",
 		Long: `extract reads the hidden states of the very weights that Ollama serves (--model NAME)
