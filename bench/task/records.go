@@ -15,12 +15,12 @@ import (
 	"github.com/ccmed/ccmed/infer"
 )
 
-// Sample is the name of the records that the program brings along.
-const Sample = "sample"
+// EmbeddedSample is the name of the records that the program brings along.
+const EmbeddedSample = "sample"
 
 // Records say which records of CC-Mediation a command works on.
 type Records struct {
-	// Path is a folder or a JSONL file of records, or Sample.
+	// Path is a folder or a JSONL file of records, or EmbeddedSample.
 	Path  string
 	Split string // dialogue.Evaluate or dialogue.Training, where a folder holds both
 	// Lenient leaves out records that cannot be used.
@@ -52,7 +52,7 @@ func (r *Records) Check() error {
 // Place is the data's place for a manifest: absolute, so that the run can be scored from
 // anywhere.
 func (r *Records) Place() string {
-	if r.Path == Sample {
+	if r.Path == EmbeddedSample {
 		return r.Path
 	}
 	if p, err := filepath.Abs(r.Path); err == nil {
@@ -64,7 +64,7 @@ func (r *Records) Place() string {
 // Splits returns what a look at all records reads one by one: Split, or the splits that
 // the folder holds, or "" for records that lie together.
 func (r *Records) Splits() ([]string, error) {
-	if r.Split == "" && r.Path != Sample {
+	if r.Split == "" && r.Path != EmbeddedSample {
 		splits, err := dialogue.Splits(r.Path)
 		if err != nil || len(splits) > 0 {
 			return splits, MissingRecords(err)
@@ -92,7 +92,7 @@ func (a *Archive) All(ctx context.Context, r Records) ([]dialogue.Dialogue, erro
 
 // read reads records whatever their Limit; note is nil where nothing is to be said.
 func (a *Archive) read(ctx context.Context, r Records, note func(string, ...any)) ([]dialogue.Dialogue, error) {
-	if r.Path == Sample {
+	if r.Path == EmbeddedSample {
 		return dialogue.Sample(), nil
 	}
 	r.Limit = 0
@@ -173,7 +173,7 @@ func (r *Run) Dialogues(ctx context.Context, at Records) ([]dialogue.Dialogue, e
 // the records hold none. Those that the run evaluates are left out.
 func (r *Run) Training(ctx context.Context, at Records) ([]dialogue.Dialogue, error) {
 	rr := r.readAgain(ctx, at)
-	if rr.err != nil || rr.training != nil || rr.at.Path == Sample {
+	if rr.err != nil || rr.training != nil || rr.at.Path == EmbeddedSample {
 		return rr.training, rr.err
 	}
 	splits, err := dialogue.Splits(rr.at.Path)
@@ -214,7 +214,7 @@ func (rr *runRecords) read(ctx context.Context, r *Run) error {
 			return errors.New("the manifest does not say where they lie")
 		}
 		rr.at.Path = s.Data
-		if s.Data != Sample && !filepath.IsAbs(s.Data) && len(m.Sessions) > 0 {
+		if s.Data != EmbeddedSample && !filepath.IsAbs(s.Data) && len(m.Sessions) > 0 {
 			rr.at.Path = filepath.Join(m.Sessions[0].Dir, s.Data)
 		}
 		if rr.at.Split == "" {

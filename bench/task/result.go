@@ -50,6 +50,9 @@ type Result interface {
 // ErrNoMeasures is wrapped by the error of Measures of results that cannot be compared.
 var ErrNoMeasures = errors.New("runs are not compared")
 
+// ErrNoRows is wrapped by the error of Table of results that have no rows.
+var ErrNoRows = errors.New("runs have no rows to export")
+
 // Line is what a run predicted or said of a dialogue.
 type Line struct {
 	Turn *int // 0: the mediator never speaks; nil where it is not known

@@ -2,9 +2,13 @@ package task
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/infer"
 )
 
 // Unit is an item under a condition, in one repeat, with the samples of its steps in the
@@ -52,4 +56,55 @@ func (u Unit) Costs() []run.Sample {
 		out[i].Data = nil
 	}
 	return out
+}
+
+// UnitsOnce returns a function that reads the units of a run, once however often it is
+// called.
+func (in Input) UnitsOnce() func() ([]Unit, error) {
+	return sync.OnceValues(func() ([]Unit, error) {
+		samples, err := Collect(in.Samples())
+		return Units(samples), err
+	})
+}
+
+// StepData is the data of a unit's step, and why it holds no usable answer. A step without
+// a sample is unscored.
+func StepData[T any](u Unit, step string) (v T, unscored string, err error) {
+	s, ok := u.Step(step)
+	if !ok {
+		return v, "the step " + step + " has no sample", nil
+	}
+	v, err = Data[T](s)
+	return v, s.Unscored, err
+}
+
+// Earlier is the data of a step that was made before, for a step that goes on from it.
+func Earlier[T any](look run.Lookup, step string) (v T, unscored string, err error) {
+	s, ok := look(step)
+	if !ok {
+		return v, "", fmt.Errorf("the sample of the step %s is missing", step)
+	}
+	v, err = Data[T](s)
+	return v, s.Unscored, err
+}
+
+// Sample is what a step returns: its data, and why there is no usable answer.
+func Sample(data any, unscored string, err error) (run.Sample, error) {
+	if err != nil {
+		return run.Sample{}, err
+	}
+	b, err := json.Marshal(data)
+	if err != nil {
+		return run.Sample{}, fmt.Errorf("encode a sample: %w", err)
+	}
+	return run.Sample{Unscored: unscored, Data: b}, nil
+}
+
+// PreviewOf shows the prompts by role, the first of each.
+func PreviewOf(calls map[string][]infer.Prompt) Preview {
+	p := Preview{Calls: calls, First: map[string]infer.Prompt{}}
+	for role, ps := range calls {
+		p.First[role] = ps[0]
+	}
+	return p
 }

@@ -186,7 +186,7 @@ func (r *recorded) readFrom(dir string) {
 	}
 	models := []string{"model", "simulator", "labeller", "judge"}
 	for _, f := range r.flags {
-		if _, list := f.Value.(pflag.SliceValue); list || reaches[f.Name] != reads || f.Name == "data" && f.Value.String() == task.Sample {
+		if _, list := f.Value.(pflag.SliceValue); list || reaches[f.Name] != reads || f.Name == "data" && f.Value.String() == task.EmbeddedSample {
 			continue
 		}
 		value := f.Value.String()

@@ -157,7 +157,7 @@ func (r *Result) Measures(context.Context) ([]stats.Measure, []string, error) {
 
 // Table says why an extraction has no rows.
 func (r *Result) Table(context.Context) (task.Table, error) {
-	return task.Table{}, fmt.Errorf("%s is a run of hidden states; its states lie in safetensors files, and samples of other runs are exported", r.in.Path())
+	return task.Table{}, fmt.Errorf("%s: %w: its states lie in safetensors files", r.in.Path(), task.ErrNoRows)
 }
 
 // Browser is empty: no dialogue has an outcome of its own.
