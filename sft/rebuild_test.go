@@ -7,10 +7,11 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/ccmed/ccmed/infer/llamacpp"
 	"slices"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/ccmed/ccmed/infer/llamacpp"
 )
 
 func TestCorpus(t *testing.T) {

@@ -94,6 +94,16 @@ type Comparison struct {
 	Family int    `json:"family"`
 	Runs   []Name `json:"runs"` // the base first
 	Pairs  []Pair `json:"pairs"`
+
+	nouns nouns
+}
+
+// nouns are the words for what is measured, and for what is drawn: "dialogue", "scenario
+// context" and, in short, "context".
+type nouns struct{ item, cluster, group string }
+
+func nounsOf(about task.About) nouns {
+	return nouns{about.Item, about.Cluster, about.Cluster[strings.LastIndex(about.Cluster, " ")+1:]}
 }
 
 // Name is a run of a comparison.
@@ -113,7 +123,7 @@ type Pair struct {
 	// Measures are B − A. A measure that a run does not have is not among them.
 	Measures []*stats.Comparison `json:"measures"`
 	// McNemar is the exact p of the first measure's flips, where it is binary and
-	// paired, dialogues taken as independent. It is in no family.
+	// paired, items taken as independent. It is in no family.
 	McNemar *float64 `json:"p_mcnemar,omitempty"`
 	Notes   []string `json:"notes,omitempty"`
 }
@@ -128,6 +138,9 @@ const Resamples = 10_000
 func Compare(ctx context.Context, runs []Run, o Options) (*Comparison, error) {
 	c := &Comparison{Schema: Schema, Task: runs[0].identity().Task, Paired: !o.Unpaired, Seed: o.Seed}
 	all := make([][]stats.Measure, len(runs))
+	if b := runs[0].Run.Bench; b != nil {
+		c.nouns = nounsOf(b.About())
+	}
 	for i, r := range runs {
 		if i > 0 && !o.Unpaired && !o.Force {
 			if err := refuse(runs[0], r); err != nil {
@@ -163,10 +176,10 @@ func Compare(ctx context.Context, runs []Run, o Options) (*Comparison, error) {
 			d, err := how(x, all[i+1][at], stats.Resampling{Resamples: Resamples, Seed: uint64(o.Seed)})
 			switch {
 			case errors.Is(err, stats.ErrNothingShared), errors.Is(err, stats.ErrNoItems):
-				p.Notes = append(p.Notes, measureName(&d)+": no dialogue that both scored")
+				p.Notes = append(p.Notes, measureName(&d)+": no "+c.nouns.item+" that both scored")
 				continue
 			case errors.Is(err, stats.ErrOneGroup):
-				p.Notes = append(p.Notes, measureName(&d)+": all dialogues are of one scenario context; at least 2 are needed")
+				p.Notes = append(p.Notes, fmt.Sprintf("%s: all %ss are of one %s; at least 2 are needed", measureName(&d), c.nouns.item, c.nouns.cluster))
 				continue
 			case err != nil:
 				return nil, fmt.Errorf("compare %s with %s: %w", r.Path, runs[0].Path, err)
@@ -217,7 +230,7 @@ func incomparable(a, b Run) (differ, other []string, err error) {
 		values := fmt.Sprintf(" (%s, %s)", d.A, d.B)
 		switch {
 		case area == "data_hash":
-			differ = append(differ, fmt.Sprintf("data (%d and %d dialogues)", len(x.Items), len(y.Items)))
+			differ = append(differ, fmt.Sprintf("data (%d and %d %ss)", len(x.Items), len(y.Items), about.Item))
 		case area == "models" && role == about.Subject:
 			if part == "template_hash" && m.Digest == n.Digest {
 				differ = append(differ, "chat template of the "+role)
@@ -256,12 +269,13 @@ func refuse(a, b Run) error {
 			shared++
 		}
 	}
+	item := a.Run.Bench.About().Item
 	way := "--force pairs them all the same, and the difference is then also one of these"
 	switch {
 	case shared == 0:
-		way = "they share no dialogue: --unpaired compares them as independent samples"
+		way = "they share no " + item + ": --unpaired compares them as independent samples"
 	case x.DataHash != y.DataHash:
-		way = fmt.Sprintf("--force pairs the %d dialogues of the same id, --unpaired compares all as independent samples", shared)
+		way = fmt.Sprintf("--force pairs the %d %ss of the same id, --unpaired compares all as independent samples", shared, item)
 	}
 	return fmt.Errorf("%s and %s differ in what must be equal: %s; %s", a.Path, b.Path, strings.Join(differ, ", "), way)
 }

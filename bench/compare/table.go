@@ -9,7 +9,7 @@ import (
 	"github.com/ccmed/ccmed/bench/stats"
 )
 
-// Most rows of a table of changed dialogues, by measure.
+// Most rows of a table of changed items, by measure.
 const (
 	mostFlips   = 40
 	mostChanges = 5
@@ -24,8 +24,9 @@ func measureName(d *stats.Comparison) string {
 	return name
 }
 
-// Sections renders a comparison: a table for each pair, then its changed dialogues.
+// Sections renders a comparison: a table for each pair, then its changed items.
 func (c *Comparison) Sections() []report.Section {
+	n := c.nouns
 	s := report.Section{Title: "Comparison: " + c.Task}
 	for _, r := range c.Runs {
 		s.Notes = append(s.Notes, fmt.Sprintf("%s: %s", r.Name, r.Model))
@@ -34,42 +35,43 @@ func (c *Comparison) Sections() []report.Section {
 		}
 	}
 	if c.Paired {
-		s.Notes = append(s.Notes, "paired by dialogue; 95 % intervals by scenario context (Student's t), p from flipping the signs of whole contexts")
+		s.Notes = append(s.Notes, fmt.Sprintf("paired by %s; 95 %% intervals by %s (Student's t), p from flipping the signs of whole %ss", n.item, n.cluster, n.group))
 	} else {
-		s.Notes = append(s.Notes, "independent samples: 95 % intervals are Welch's, with standard errors by scenario context; p from dealing whole contexts out to the runs anew",
-			"unpaired, dialogues that both runs have are not set against each other: what makes one easy or hard for both stays in as noise, and contexts count as drawn twice")
+		s.Notes = append(s.Notes,
+			fmt.Sprintf("independent samples: 95 %% intervals are Welch's, with standard errors by %s; p from dealing whole %ss out to the runs anew", n.cluster, n.group),
+			fmt.Sprintf("unpaired, %ss that both runs have are not set against each other: what makes one easy or hard for both stays in as noise, and %ss count as drawn twice", n.item, n.group))
 	}
 	s.Notes = append(s.Notes, fmt.Sprintf("p is Holm's over the %d tests of this comparison; ~ is no significant difference at %.2f", c.Family, stats.Alpha))
 	for _, p := range c.Pairs {
-		s.Tables = append(s.Tables, p.table(c.Paired))
+		s.Tables = append(s.Tables, p.table(c.Paired, n))
 		if c.Paired {
-			s.Tables = append(s.Tables, p.changes()...)
+			s.Tables = append(s.Tables, p.changes(n)...)
 		}
 	}
 	return []report.Section{s}
 }
 
-func (p Pair) table(paired bool) report.Table {
-	n := "pairs"
+func (p Pair) table(paired bool, n nouns) report.Table {
+	counted := "pairs"
 	if !paired {
-		n = "dialogues"
+		counted = n.item + "s"
 	}
 	right := func(name string) report.Column { return report.Column{Name: name, Align: report.Right} }
 	t := report.Table{Title: fmt.Sprintf("%s (B) − %s (A)", p.B, p.A), Columns: []report.Column{{Name: "measure"}, right("A"), right("B"), right("B − A [95 %]"),
-		right(n), right("contexts"), right("dropped"), right("p"), {Name: "effect"}}}
+		right(counted), right(n.group + "s"), right("dropped"), right("p"), {Name: "effect"}}}
 	few := math.MaxInt
 	for _, d := range p.Measures {
 		few = min(few, d.Difference.Groups)
 		t.Rows = append(t.Rows, []report.Cell{report.Text(measureName(d)), report.Text(levelText(d, d.A)), report.Text(levelText(d, d.B)), report.Text(differenceText(d)),
-			report.Int(d.Difference.N), report.Int(d.Difference.Groups), report.Int(d.UnscoredA + d.UnscoredB + d.OnlyA + d.OnlyB), report.Text(report.PValue(d.PHolm)), report.Text(effectWords(d))})
+			report.Int(d.Difference.N), report.Int(d.Difference.Groups), report.Int(d.UnscoredA + d.UnscoredB + d.OnlyA + d.OnlyB), report.Text(report.PValue(d.PHolm)), report.Text(effectWords(d, n))})
 	}
 	for _, d := range p.Measures {
 		var alike []string
 		if d.Paired && len(d.Changes) == 0 {
-			alike = append(alike, fmt.Sprintf("alike in all %d dialogues", d.Difference.N))
+			alike = append(alike, fmt.Sprintf("alike in all %d %ss", d.Difference.N, n.item))
 		}
 		if d.Difference.Exact {
-			alike = append(alike, fmt.Sprintf("the interval is exact (Clopper and Pearson) over the %d contexts, which all agree", d.Difference.Groups))
+			alike = append(alike, fmt.Sprintf("the interval is exact (Clopper and Pearson) over the %d %ss, which all agree", d.Difference.Groups, n.group))
 		}
 		if len(alike) > 0 {
 			t.Notes = append(t.Notes, measureName(d)+": "+strings.Join(alike, "; "))
@@ -86,12 +88,12 @@ func (p Pair) table(paired bool) report.Table {
 		lost, won := d.Flips()
 		test := "no McNemar p, for none tells the two apart"
 		if p.McNemar != nil {
-			test = "exact McNemar p " + report.PValue(*p.McNemar) + ", dialogues taken as independent"
+			test = "exact McNemar p " + report.PValue(*p.McNemar) + ", " + n.item + "s taken as independent"
 		}
 		t.Notes = append(t.Notes, fmt.Sprintf("%s: only A right %d, only B right %d, alike %d; %s", measureName(d), lost, won, d.Difference.N-lost-won, test))
 	}
 	if few < fewContexts {
-		t.Notes = append(t.Notes, fmt.Sprintf("%d scenario contexts: no p can be below %.3f", few, math.Pow(2, float64(1-few))))
+		t.Notes = append(t.Notes, fmt.Sprintf("%d %ss: no p can be below %.3f", few, n.cluster, math.Pow(2, float64(1-few))))
 	}
 	if len(p.Differ) > 0 {
 		t.Notes = append(t.Notes, "the runs differ in what should be equal: "+strings.Join(p.Differ, ", "))
@@ -126,7 +128,7 @@ func differenceText(d *stats.Comparison) string {
 }
 
 // effectWords says how large a significant difference is, and "~" for any other.
-func effectWords(d *stats.Comparison) string {
+func effectWords(d *stats.Comparison, n nouns) string {
 	if !d.Significant() {
 		return "~"
 	}
@@ -142,12 +144,12 @@ func effectWords(d *stats.Comparison) string {
 		name = "d_z"
 	}
 	if d.Effect == nil {
-		return fmt.Sprintf("B %s, by the same in every dialogue", way)
+		return fmt.Sprintf("B %s, by the same in every %s", way, n.item)
 	}
 	return fmt.Sprintf("B %s, %s (%s %.2f)", way, d.Effect.Word, name, d.Effect.D)
 }
 
-// droppedText says why dialogues are in no pair.
+// droppedText says why items are in no pair.
 func droppedText(d *stats.Comparison) string {
 	var parts []string
 	for _, x := range []struct {
@@ -161,10 +163,10 @@ func droppedText(d *stats.Comparison) string {
 	return strings.Join(parts, ", ")
 }
 
-// changes are the dialogues that flipped, of binary measures, or changed most.
-func (p Pair) changes() []report.Table {
+// changes are the items that flipped, of binary measures, or changed most.
+func (p Pair) changes(n nouns) []report.Table {
 	var tables []report.Table
-	columns := []report.Column{{Name: "dialogue"}, {Name: "change"}, {Name: "A"}, {Name: "B"}}
+	columns := []report.Column{{Name: n.item}, {Name: "change"}, {Name: "A"}, {Name: "B"}}
 	largest := report.Table{Title: fmt.Sprintf("Largest changes, %s − %s", p.B, p.A), Columns: append([]report.Column{{Name: "measure"}}, columns...)}
 	for _, d := range p.Measures {
 		if d.Binary {
@@ -212,12 +214,12 @@ func (c *Comparison) LaTeX() string {
 	var b strings.Builder
 	b.WriteString("% \\usepackage{booktabs}\n")
 	for _, p := range c.Pairs {
-		b.WriteString(p.table(c.Paired).LaTeX())
+		b.WriteString(p.table(c.Paired, c.nouns).LaTeX())
 	}
-	how := "paired by dialogue"
+	how := "paired by " + c.nouns.item
 	if !c.Paired {
 		how = "independent samples"
 	}
-	fmt.Fprintf(&b, "%% %s; 95 %% intervals and p by scenario context; p: Holm over %d tests; ccmed compare --seed %d\n", how, c.Family, c.Seed)
+	fmt.Fprintf(&b, "%% %s; 95 %% intervals and p by %s; p: Holm over %d tests; ccmed compare --seed %d\n", how, c.nouns.cluster, c.Family, c.Seed)
 	return b.String()
 }

@@ -24,11 +24,13 @@ func TestEffectWords(t *testing.T) {
 		"B lower, large (d -1.20)":                c(false, false, -2, 0.01, &stats.Effect{D: -1.2, Word: "large"}),
 		"B higher, by the same in every dialogue": c(false, true, 1, 0.01, nil),
 	} {
-		if got := effectWords(d); got != want {
+		if got := effectWords(d, dialogues); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }
+
+var dialogues = nouns{"dialogue", "scenario context", "context"}
 
 // synthetic is a measure of so many dialogues, two a context.
 func synthetic(name, condition string, binary bool, n int, value func(i int) (float64, string)) stats.Measure {
@@ -49,7 +51,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // What a comparison of made-up runs looks like: a difference that is there, one that
 // is not, dialogues that one side could not score, few contexts.
 func TestComparisonTables(t *testing.T) {
-	c := &Comparison{Task: "timing", Paired: true, Seed: 1, Runs: []Name{{Name: "base", Model: "org/base"}, {Name: "tuned", Model: "org/tuned", Notes: []string{"a note"}}}}
+	c := &Comparison{nouns: dialogues, Task: "timing", Paired: true, Seed: 1, Runs: []Name{{Name: "base", Model: "org/base"}, {Name: "tuned", Model: "org/tuned", Notes: []string{"a note"}}}}
 	p := Pair{A: "base", B: "tuned", Other: []string{`mode ("stream", "pick")`}}
 	for _, m := range [][2]stats.Measure{
 		{synthetic("TurnAcc", "", true, 24, scoredAs(func(i int) float64 { return float64(i % 4 / 3) })),
@@ -99,7 +101,7 @@ func TestComparisonSaysWhatItCannot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	notes := strings.Join(Pair{Measures: []*stats.Comparison{&d}}.table(true).Notes, "; ")
+	notes := strings.Join(Pair{Measures: []*stats.Comparison{&d}}.table(true, dialogues).Notes, "; ")
 	// 1 − 0.025^(1/4)
 	if e := d.Difference; e.Lo < -0.6024 || e.Lo > -0.6023 || e.Hi != -e.Lo {
 		t.Errorf("the interval of 4 contexts that agree is %+v", e)

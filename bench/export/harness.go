@@ -249,7 +249,7 @@ func (x *Run) harnessResults(model infer.Model, hashes map[string]string) object
 		}
 		results[name], subtasks[name], versions[name], shots[name], higher[name] = r, []string{}, 1.0, 0, up
 		counts[name] = object{"original": n, "effective": scored}
-		configs[name] = object{"task": name, "dataset_path": id.Options["data"], "output_type": "generate_until", "num_fewshot": 0, "repeats": 1,
+		configs[name] = object{"task": name, "dataset_path": task.DataOf(id), "output_type": "generate_until", "num_fewshot": 0, "repeats": 1,
 			"metric_list": list, "metadata": object{"version": 1.0, "data_hash": id.DataHash, "prompts": id.Prompts, "options": id.Options, "cautions": append([]string{}, x.table.Cautions...)}}
 	}
 	return object{"results": results, "group_subtasks": subtasks, "configs": configs, "versions": versions, "n-shot": shots, "higher_is_better": higher, "n-samples": counts,

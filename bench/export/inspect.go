@@ -199,7 +199,7 @@ func (x *Run) inspect() (evalLog, error) {
 		x.spend(u.Steps, log.Stats.Usage, log.Stats.Roles)
 	}
 	x.spend(x.table.Rest, log.Stats.Usage, log.Stats.Roles)
-	data, _ := id.Options["data"].(string)
+	data := task.DataOf(id)
 	roles := object{}
 	for _, r := range slices.Sorted(maps.Keys(id.Models)) {
 		roles[r] = object{"model": modelName(id.Models[r]), "config": object{}, "args": object{"digest": id.Models[r].Digest, "quantization": id.Models[r].Quantization, "num_ctx": id.NumCtx[r]}}

@@ -69,10 +69,13 @@ func (Bench) Flags(f *pflag.FlagSet) task.Call {
 	c.Records.Register(f)
 	f.StringVar(&c.Judge, "judge", "", "model that rates the line (default: --model)")
 	f.StringSliceVar(&c.Rubric, "rubric", []string{"none", "stage"}, "what the mediator is told: none (condition ND), stage (condition D), or both")
+	task.Choose(f, "rubric", "none", "stage")
 	f.StringVar(&c.Turn, "turn", "gold", "where it speaks: gold, or predicted:RUN of a timing run")
+	task.Suggest(f, "turn", "gold", predicted)
 	f.StringVar(&c.Utterances, "utterances", "", `lines made elsewhere instead of the model's: a run, or a JSON file {"per_sid":[{"sid","predicted_turn","utterance"}]}`)
 	f.StringVar(&c.Baselines, "baselines", "", "a mediation run whose baselines are used; it must have the same simulator, labeller, judge, data and seed")
 	f.IntVar(&c.CardItems, "card-items", 40, "dialogues whose recorded continuations are labelled for the labeller card")
+	task.Reads(f, "judge", "turn", "utterances", "baselines")
 	c.RegisterInstruments(f)
 	return c
 }
@@ -91,6 +94,8 @@ func (c *Call) RegisterInstruments(f *pflag.FlagSet) {
 	f.StringVar(&o.Form, "history", Transcript, "what the labeller reads: transcript, or speaker (the speaker's own view)")
 	f.BoolVar(&o.NoLeadIn, "no-lead-in", false, `ask for the stage digit without the lead-in "Stage: "`)
 	f.BoolVar(&o.HideMediator, "hide-mediator", false, "label without the mediator's line")
+	task.Choose(f, "history", Transcript, Speaker)
+	task.Reads(f, "simulator", "labeller")
 }
 
 // Check finds values out of range before anything is read or asked.

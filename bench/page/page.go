@@ -1,5 +1,5 @@
 // Package page composes a report of several folders: what a reader must know first, then
-// comparisons, then folder by folder what was run and what came out, then every dialogue.
+// comparisons, then folder by folder what was run and what came out, then every item.
 //
 //	parts, err := page.Runs(ctx, runs, names, page.Options{})
 //	sections := page.Compose(parts, nil)
@@ -18,12 +18,13 @@ import (
 // Part is what a folder gives to a report.
 type Part struct {
 	Name string
+	Item string // what the browser's items are: "dialogue"
 	// Before are sections that stand before those of all folders.
 	Before []report.Section
 	// Sections are those of the folder, the first one on what it is.
 	Sections []report.Section
 	Cautions []string
-	// Browser holds the dialogues, Notes what is to be said of them.
+	// Browser holds the items, Notes what is to be said of them.
 	Browser report.Browser
 	Notes   []string
 }
@@ -40,7 +41,10 @@ const smallSample = 100
 
 // OfRun makes the part of a run of a benchmark.
 func OfRun(ctx context.Context, name string, r *task.Run, o Options) (Part, task.Result, error) {
-	p := Part{Name: name}
+	if r.Bench == nil {
+		return Part{}, nil, fmt.Errorf("%s is a %s run, and this version knows no such task", r.Path(), r.Identity().Task)
+	}
+	p := Part{Name: name, Item: r.Bench.About().Item}
 	res, err := r.Result(ctx, task.ScoreOptions{Seed: o.Seed})
 	if err != nil {
 		return p, nil, err
@@ -61,12 +65,12 @@ func OfRun(ctx context.Context, name string, r *task.Run, o Options) (Part, task
 		return p, nil, err
 	}
 	p.Sections = append([]report.Section{head}, sections...)
-	p.Cautions = append(append(r.Unchecked(run.SamplesFile), runCautions(r.Manifest())...), cautions...)
+	p.Cautions = append(append(r.Unchecked(run.SamplesFile), runCautions(r.Manifest(), p.Item)...), cautions...)
 	return p, res, nil
 }
 
 // runCautions are those of any run.
-func runCautions(m run.Manifest) []string {
+func runCautions(m run.Manifest, item string) []string {
 	var out []string
 	if m.Status != run.StatusDone {
 		out = append(out, "the run is not finished ("+m.Status+")")
@@ -75,9 +79,9 @@ func runCautions(m run.Manifest) []string {
 		out = append(out, c.String()+": the samples may be of two models")
 	}
 	if n := len(m.Identity.Items); n < smallSample {
-		few := fmt.Sprintf("%d dialogues", n)
+		few := fmt.Sprintf("%d %ss", n, item)
 		if n == 1 {
-			few = "1 dialogue"
+			few = "1 " + item
 		}
 		out = append(out, few+": intervals are wide, and an interval of a group even more so")
 	}
@@ -110,7 +114,8 @@ func AddBeside(parts []Part, runs []task.Neighbour, seed int64) error {
 
 // Compose puts parts and the comparisons between them into one report.
 func Compose(parts []Part, compared []report.Section) []report.Section {
-	browser := report.Browser{Name: "dialogues", Title: "id"}
+	var browser report.Browser
+	item := ""
 	var before, each []report.Section
 	var notes []string
 	for _, p := range parts {
@@ -124,6 +129,15 @@ func Compose(parts []Part, compared []report.Section) []report.Section {
 		for _, n := range p.Notes {
 			notes = append(notes, p.Name+": "+n)
 		}
+		if len(p.Browser.Items) == 0 {
+			continue
+		}
+		switch {
+		case item == "":
+			item, browser.Name, browser.Title = p.Item, p.Browser.Name, p.Browser.Title
+		case item != p.Item:
+			item, browser.Name = "item", "items"
+		}
 		browser.Join(ofRun(p.Name, p.Browser))
 	}
 	cautions := merged(parts)
@@ -133,7 +147,7 @@ func Compose(parts []Part, compared []report.Section) []report.Section {
 	all := []report.Section{{Title: "Read this before you cite", Notes: cautions}}
 	all = append(append(append(all, before...), compared...), each...)
 	if len(browser.Items) > 0 {
-		all = append(all, report.Section{Title: "Every dialogue", Notes: notes, Browser: &browser})
+		all = append(all, report.Section{Title: "Every " + item, Notes: notes, Browser: &browser})
 	}
 	return all
 }

@@ -14,7 +14,7 @@ func TestRunCautions(t *testing.T) {
 	said := func(change func(*run.Manifest)) string {
 		m := run.Manifest{Status: run.StatusDone, Identity: run.Identity{Items: make([]string, smallSample)}}
 		change(&m)
-		return strings.Join(runCautions(m), "\n")
+		return strings.Join(runCautions(m, "dialogue"), "\n")
 	}
 	if got := said(func(*run.Manifest) {}); got != "" {
 		t.Errorf("a clean run has the cautions %q", got)
@@ -47,8 +47,8 @@ func TestCompose(t *testing.T) {
 	browser := func(title string) report.Browser {
 		return report.Browser{Name: "dialogues", Title: "id", Facets: []report.Facet{{Name: "stage"}}, Items: []report.Item{{Title: title, Facets: [][]string{{"Denial"}}}}}
 	}
-	one := Part{Name: "a", Sections: []report.Section{{Title: "Timing"}}, Browser: browser("1"), Notes: []string{"cut"}}
-	two := Part{Name: "b", Before: []report.Section{{Title: "Before and after"}}, Sections: []report.Section{{Title: "Timing"}}, Browser: browser("2")}
+	one := Part{Name: "a", Item: "dialogue", Sections: []report.Section{{Title: "Timing"}}, Browser: browser("1"), Notes: []string{"cut"}}
+	two := Part{Name: "b", Item: "dialogue", Before: []report.Section{{Title: "Before and after"}}, Sections: []report.Section{{Title: "Timing"}}, Browser: browser("2")}
 	var titles []string
 	sections := Compose([]Part{one, two}, []report.Section{{Title: "Comparison"}})
 	for _, s := range sections {
@@ -63,5 +63,18 @@ func TestCompose(t *testing.T) {
 	}
 	if alone := Compose([]Part{one}, nil); alone[1].Title != "Timing" {
 		t.Errorf("the section of one folder is called %q", alone[1].Title)
+	}
+}
+
+// Items of several kinds are called items.
+func TestComposeOtherItems(t *testing.T) {
+	of := func(item string) Part {
+		return Part{Name: item, Item: item, Browser: report.Browser{Name: item + "s", Items: []report.Item{{Title: "1"}}}}
+	}
+	for want, parts := range map[string][]Part{"Every sentence": {of("sentence"), of("sentence")}, "Every item": {of("sentence"), of("dialogue")}} {
+		sections := Compose(parts, nil)
+		if got := sections[len(sections)-1]; got.Title != want || got.Browser.Name != strings.ToLower(strings.TrimPrefix(want, "Every "))+"s" {
+			t.Errorf("%q over %q, want %q", got.Title, got.Browser.Name, want)
+		}
 	}
 }

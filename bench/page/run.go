@@ -35,9 +35,9 @@ func whatWasRun(r *task.Run, command func(run.Manifest) string) (report.Section,
 	for _, m := range models {
 		t.Add(strings.Join(roles[m], ", "), m)
 	}
-	t.Add("data", DataOf(id))
+	t.Add("data", task.DataOf(id))
 	t.Add("data hash", id.DataHash)
-	t.Add("dialogues", fmt.Sprintf("%d, %s", len(id.Items), id.ItemsHash))
+	t.Add(r.Bench.About().Item+"s", fmt.Sprintf("%d, %s", len(id.Items), id.ItemsHash))
 	t.Add("seed", fmt.Sprint(id.Seed))
 	var templates []string
 	for _, p := range slices.Sorted(maps.Keys(id.Prompts)) {
@@ -121,7 +121,7 @@ func firstPrompts(r *task.Run) ([]report.Passage, error) {
 		if !ok {
 			text = "This prompt is not in " + run.PromptsFile + "."
 		}
-		out = append(out, report.Passage{Group: group, Title: fmt.Sprintf("%s, dialogue %s", strings.TrimSpace(p.Step+" "+p.Condition), p.Item), Text: text})
+		out = append(out, report.Passage{Group: group, Title: fmt.Sprintf("%s, %s %s", strings.TrimSpace(p.Step+" "+p.Condition), r.Bench.About().Item, p.Item), Text: text})
 	}
 	return out, nil
 }
@@ -157,15 +157,4 @@ func plainPrompt(p infer.Prompt) string {
 		fmt.Fprintf(&b, "[%s]\n%s\n\n", m.Role, m.Content)
 	}
 	return b.String() + p.Raw
-}
-
-// DataOf is where a run's data was.
-func DataOf(id run.Identity) string {
-	s, err := task.Settings[struct {
-		Data string `json:"data"`
-	}](id)
-	if err != nil {
-		return ""
-	}
-	return s.Data
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ccmed/ccmed/bench/dialogue"
+	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/usage"
 	"github.com/ccmed/ccmed/infer"
 )
@@ -34,6 +35,8 @@ func (r *Records) Register(f *pflag.FlagSet) {
 	f.StringVar(&r.Split, "split", "", "evaluate or training, where the folder holds both (default evaluate)")
 	f.BoolVar(&r.Lenient, "lenient", false, "leave out records and predictions that cannot be used, name them and go on")
 	f.IntVar(&r.Limit, "limit", 0, "take the first N dialogues, spread over stages; 0 takes all")
+	Reads(f, "data")
+	Choose(f, "split", dialogue.Evaluate, dialogue.Training)
 }
 
 // Check finds values out of range.
@@ -257,4 +260,13 @@ func Keys(ds []dialogue.Dialogue) []string {
 		}
 	}
 	return out
+}
+
+// DataOf is where a run's data was.
+func DataOf(id run.Identity) string {
+	s, err := Settings[RecordSettings](id)
+	if err != nil {
+		return ""
+	}
+	return s.Data
 }

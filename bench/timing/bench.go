@@ -53,6 +53,7 @@ func (Bench) Flags(f *pflag.FlagSet) task.Call {
 	c := &call{}
 	c.records.Register(f)
 	f.StringVar(&c.mode, "mode", string(Stream), "stream, pick or cot")
+	task.Choose(f, "mode", string(Stream), string(Pick), string(CoT))
 	f.IntVar(&c.options.FirstTurn, "first-turn", 3, "first turn that can be predicted")
 	f.Float64Var(&c.options.MinMass, "min-mass", 0.05, "least probability on the answers for a scored question")
 	f.IntVar(&c.options.ReasonTokens, "reason-tokens", 256, "cap of the reasoning in mode cot")

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ccmed/ccmed/bench/mediation"
 	"github.com/ccmed/ccmed/bench/task"
@@ -62,6 +63,13 @@ func (a *app) benchCmd(b task.Bench, name string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.do(cmd.Context(), j, a.tables) }}
 	j.models.register(cmd)
 	j.run.register(cmd)
+	shared := map[string]bool{}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { shared[f.Name] = true })
 	j.call = b.Flags(cmd.Flags())
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !shared[f.Name] {
+			_ = cmd.Flags().SetAnnotation(f.Name, annotationBench, []string{}) // it is registered
+		}
+	})
 	return cmd
 }

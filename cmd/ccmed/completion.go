@@ -13,6 +13,7 @@ import (
 
 	"github.com/ccmed/ccmed/bench/export"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/bench/visible"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 	"github.com/ccmed/ccmed/infer/ollama"
@@ -37,12 +38,7 @@ func enumerations() []flagValues {
 	return []flagValues{
 		{"", "backend", []string{"ollama", "embedded", "openai"}, false},
 		{"", "cache", []string{"off", "force"}, true},
-		{"", "split", []string{"evaluate", "training"}, false},
 		{"", "chat-template", llamacpp.TemplateNames(), true},
-		{"timing", "mode", []string{"stream", "pick", "cot"}, false},
-		{"mediate", "rubric", []string{"none", "stage"}, false},
-		{"mediate", "turn", []string{"gold", "predicted:"}, true},
-		{"mediate", "history", []string{"transcript", "speaker"}, false},
 		{"score", "format", []string{"table", "reference"}, false},
 		{"score", "labeller-rule", []string{"ours", "reference"}, false},
 		{"metrics", "labeller-rule", []string{"ours", "reference"}, false},
@@ -50,11 +46,6 @@ func enumerations() []flagValues {
 		{"report", "format", []string{"html", "json", "md"}, false},
 		{"runs export", "format", formats, false},
 		{"engine install", "variant", []string{llamacpp.CPU, llamacpp.CUDA, llamacpp.CUDA12, llamacpp.Vulkan}, false},
-		{"probe extract", "conditions", []string{"D", "ND"}, false},
-		{"probe extract", "contexts", []string{"D", "ND", "wrong", "none"}, false},
-		{"probe extract", "texts", []string{"own-D", "own-ND", "placebo", "other"}, false},
-		{"probe extract", "edits", []string{"mask", "strip", "swap"}, false},
-		{"probe extract", "dtype", []string{"f16", "f32"}, false},
 		{"probe train", "groups", []string{"context", "template", "country"}, false},
 		{"probe report", "format", []string{"table", "markdown", "html", "json", "csv"}, false},
 		{"sft export", "holdout", []string{"random", "dimension", "template", "country"}, false},
@@ -62,13 +53,16 @@ func enumerations() []flagValues {
 		{"sft train", "method", []string{"lora", "full"}, false},
 		{"sft train", "dtype", []string{"f32", "bf16"}, false},
 		{"sft package", "quantize", append([]string{sft.Unquantized}, llamacpp.Quantizations()...), false},
-		{"sft predict", "threshold-from", []string{"validation"}, false},
 	}
 }
 
 // valuesOf returns what is known of a flag's values.
 func valuesOf(cmd *cobra.Command, flag string) (flagValues, bool) {
 	path := strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
+	if f := cmd.Flags().Lookup(flag); f != nil && f.Annotations[task.AnnotationChoices] != nil {
+		_, open := f.Annotations[task.AnnotationOpen]
+		return flagValues{path, flag, f.Annotations[task.AnnotationChoices], open}, true
+	}
 	for _, e := range enumerations() {
 		if e.flag == flag && (e.command == path || e.command == "") {
 			return e, true

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ccmed/ccmed/bench/page"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/sft"
 )
 
@@ -144,7 +144,7 @@ func readRunFolder(path string, f *folder) error {
 
 func describeRun(m run.Manifest, f *folder) {
 	f.Task, f.Model, f.Status, f.Samples = m.Identity.Task, m.Identity.ModelNames(), m.Status, m.Samples
-	f.Data = page.DataOf(m.Identity)
+	f.Data = task.DataOf(m.Identity)
 	f.Hash = m.Identity.DataHash
 	if b, ok := benches.Of(m.Identity); ok {
 		f.Kind = cmp.Or(b.About().Folder, kindRun)

@@ -6,6 +6,9 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/spf13/pflag"
+
+	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/infer"
 )
 
@@ -28,8 +31,7 @@ var reaches = reachOf(map[reach]string{
 	starts:   "python interpreter",
 	contacts: "host",
 	writes:   "out cache venv force",
-	reads: "apply base baselines config data embedder chat-template from gguf head judge labeller model package prompts prove-on runs simulator train tuned turn " +
-		"utterances",
+	reads:    "apply base baselines config data embedder chat-template gguf judge labeller model package prompts prove-on runs simulator train tuned",
 	plain: "alpha backend base-model batch card-items cells concurrency condition conditions contexts continue-final controls cosine-margin dropout " +
 		"dry-run dtype edits epochs eval-steps evaluate exclude-seen-contexts first-turn folds format fraction gpu-layers grace grad-accum " +
 		"gradient-checkpointing groups help hide-mediator history holdout item json kind labeller-rule lambda layers lenient limit load-in-4bit " +
@@ -49,6 +51,23 @@ func reachOf(names map[reach]string) map[string]reach {
 	}
 	return out
 }
+
+// reachOfFlag classifies a flag: one of a benchmark's own reads what the benchmark says.
+func reachOfFlag(f *pflag.Flag) reach {
+	if r, ok := reaches[f.Name]; ok {
+		return r
+	}
+	if _, ok := f.Annotations[task.AnnotationReads]; ok {
+		return reads
+	}
+	if _, ok := f.Annotations[annotationBench]; ok {
+		return plain
+	}
+	return 0
+}
+
+// annotationBench marks the flags that a benchmark registers.
+const annotationBench = "bench"
 
 // places reports whether a value names a place to write. The cache may be given by a
 // word, and leave may be taken back.

@@ -153,7 +153,7 @@ func (a *app) readRecorded(taskName string, command []string) (r recorded, err e
 		case f.Name == "cache":
 			r.cache = f.Value.String()
 		case f.Name == "resume" || f.Name == "config" || root.PersistentFlags().Lookup(f.Name) != nil:
-		case reaches[f.Name] == plain || reaches[f.Name] == reads:
+		case reachOfFlag(f) == plain || reachOfFlag(f) == reads:
 			r.flags = append(r.flags, f)
 			return
 		}
@@ -186,7 +186,7 @@ func (r *recorded) readFrom(dir string) {
 	}
 	models := []string{"model", "simulator", "labeller", "judge"}
 	for _, f := range r.flags {
-		if _, list := f.Value.(pflag.SliceValue); list || reaches[f.Name] != reads || f.Name == "data" && f.Value.String() == task.EmbeddedSample {
+		if _, list := f.Value.(pflag.SliceValue); list || reachOfFlag(f) != reads || f.Name == "data" && f.Value.String() == task.EmbeddedSample {
 			continue
 		}
 		value := f.Value.String()

@@ -201,7 +201,7 @@ func (a *app) loadSuite(name string, vars map[string]string, out string) ([]suit
 	makesRun := map[string]bool{}
 	for i, p := range planned {
 		steps[i].Step = p
-		if steps[i].makesRun, err = checkStep(p); err != nil {
+		if steps[i].makesRun, err = a.checkStep(p); err != nil {
 			return nil, "", usagef("%s: step %s: %w", p.Where, p.Name, err)
 		}
 		makesRun[p.Name] = steps[i].makesRun
@@ -218,8 +218,8 @@ func (a *app) loadSuite(name string, vars map[string]string, out string) ([]suit
 
 // checkStep tells whether a step's command is one of this program with flags and
 // arguments that it takes, and whether it makes a run.
-func checkStep(s suite.Step) (makesRun bool, err error) {
-	root := (&app{stdout: io.Discard, stderr: io.Discard, getenv: func(string) string { return "" }}).root()
+func (a *app) checkStep(s suite.Step) (makesRun bool, err error) {
+	root := (&app{stdout: io.Discard, stderr: io.Discard, getenv: func(string) string { return "" }, benches: a.benches}).root()
 	cmd, rest, err := root.Find(s.Command)
 	switch {
 	case err != nil || cmd == root || cmd.HasSubCommands():

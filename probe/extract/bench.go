@@ -89,6 +89,12 @@ func (Bench) Flags(f *pflag.FlagSet) task.Call {
 	f.StringVar(&c.from, "from", "", "mediation run whose lines are read; without it the model writes them first")
 	f.StringVar(&c.dtype, "dtype", "f16", "f16 or f32")
 	f.IntVar(&c.maxTokens, "max-tokens", 160, "cap of a line that is generated")
+	task.Reads(f, "from")
+	task.Choose(f, "conditions", probe.ContextD, probe.ContextND)
+	task.Choose(f, "contexts", probe.ContextD, probe.ContextND, probe.ContextWrong, probe.ContextNone)
+	task.Choose(f, "texts", probe.TextOwnD, probe.TextOwnND, probe.TextPlacebo, probe.TextOther)
+	task.Choose(f, "edits", probe.Edits...)
+	task.Choose(f, "dtype", "f16", "f32")
 	return c
 }
 

@@ -84,6 +84,8 @@ func (Bench) Flags(f *pflag.FlagSet) task.Call {
 	f.IntVar(&c.first, "first-turn", 3, "first turn that can be predicted")
 	f.IntVar(&c.maxTokens, "max-tokens", 160, "cap of an utterance")
 	f.BoolVar(&c.maskMarkers, "mask-markers", false, "take marker phrases out of the turns")
+	task.Reads(f, "head")
+	task.Choose(f, "threshold-from", "validation")
 	return c
 }
 
