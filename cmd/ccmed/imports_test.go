@@ -24,7 +24,7 @@ var floors = [][]string{
 	{"bench/run", "bench/prompt", "bench/dialogue", "bench/report"},
 	{"bench/published", "bench/suite", "probe/activation", "bench/task"},
 	{"bench/timing", "bench/mediation", "probe", "bench/compare", "bench/page", "bench/export"},
-	{"sft", "probe/extract"},
+	{"sft", "probe/extract", "bench/task/tasktest"},
 	{"sft/dualhead"},
 	{"cmd/ccmed", "cmd/ccmed/torture", "scripts/ollama"},
 }
