@@ -61,7 +61,7 @@ func (a *app) benchCmd(b task.Bench, name string) *cobra.Command {
 	j := &job{bench: b}
 	cmd := &cobra.Command{Use: name, Short: about.Short, Long: about.Long, Example: about.Example, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.do(cmd.Context(), j, a.tables) }}
-	j.models.register(cmd)
+	j.models.Register(cmd.Flags())
 	j.run.register(cmd)
 	shared := map[string]bool{}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { shared[f.Name] = true })

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/perf/benchfmt"
 
+	"github.com/ccmed/ccmed/bench/folder"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/timing"
 	"github.com/ccmed/ccmed/infer"
@@ -113,10 +114,10 @@ func TestComparisonJSON(t *testing.T) {
 		if code != exitDone {
 			t.Fatal(errs)
 		}
-		if err := forms(benches, nil)["comparison"].Validate([]byte(out)); err != nil {
+		if err := folder.Forms(benches, nil)["comparison"].Validate([]byte(out)); err != nil {
 			t.Errorf("%v: %v\n%s", more, err, out)
 		}
-		if err := forms(benches, nil)["comparison"].Validate([]byte(strings.Replace(out, `"paired": `, `"pared": `, 1))); err == nil {
+		if err := folder.Forms(benches, nil)["comparison"].Validate([]byte(strings.Replace(out, `"paired": `, `"pared": `, 1))); err == nil {
 			t.Error("a misspelled field was accepted")
 		}
 	}

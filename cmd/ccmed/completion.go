@@ -15,6 +15,7 @@ import (
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/bench/visible"
+	"github.com/ccmed/ccmed/infer/fleet"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 	"github.com/ccmed/ccmed/infer/ollama"
 	"github.com/ccmed/ccmed/sft"
@@ -140,7 +141,7 @@ func (a *app) completeModels(cmd *cobra.Command, _ []string, begun string) ([]st
 		hosts = nil // a command without --host asks the default one
 	}
 	var out []string
-	for _, h := range a.ollamaHosts(&modelFlags{hosts: hosts}) {
+	for _, h := range (&fleet.Flags{Hosts: hosts}).OllamaHosts(a.getenv) {
 		models, err := ollama.Models(ctx, h)
 		if err != nil {
 			continue

@@ -1,40 +1,17 @@
 package main
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ccmed/ccmed/bench/report"
-	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/cmd/ccmed/internal/doctor"
+	"github.com/ccmed/ccmed/infer/fleet"
 )
-
-// finding is one check of doctor with its one fix.
-type finding struct {
-	Check  string `json:"check"`
-	Result string `json:"result"`
-	Detail string `json:"detail"`
-	Fix    string `json:"fix"` // empty where nothing is to be done
-}
-
-// Results of a check.
-const (
-	ok     = "ok"
-	absent = "absent" // not there, and not needed for everything
-	faulty = "FAULT"
-)
-
-// diagnosis is what doctor prints with --json.
-type diagnosis struct {
-	Schema  int       `json:"schema"`
-	Version string    `json:"version"`
-	Faults  int       `json:"faults"`
-	Checks  []finding `json:"checks"`
-}
 
 func (a *app) doctorCmd() *cobra.Command {
-	m := modelFlags{}
+	m := fleet.Flags{}
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "What works on this machine, and one fix for each fault",
@@ -56,9 +33,10 @@ install the package libffi8.`,
   ccmed doctor --model model.gguf`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			fs := a.checkMachine(cmd.Context(), &m)
-			if m.model != "" {
-				more, err := a.checkModel(cmd.Context(), &m)
+			env := doctor.Env{Env: a.fleetEnv(), Engine: a.engineCheck}
+			fs := doctor.CheckMachine(cmd.Context(), env, &m)
+			if m.Model != "" {
+				more, err := doctor.CheckModel(cmd.Context(), env, &m)
 				if err != nil {
 					return err
 				}
@@ -67,35 +45,20 @@ install the package libffi8.`,
 			if err := cmd.Context().Err(); err != nil {
 				return err
 			}
-			return a.diagnose(fs)
+			d := doctor.Diagnose(fs, version())
+			if a.json {
+				if err := a.encode(d); err != nil {
+					return err
+				}
+			} else if err := a.print([]report.Section{d.Section()}); err != nil {
+				return err
+			}
+			return d.Err()
 		},
 	}
-	m.register(cmd)
+	m.Register(cmd.Flags())
 	// Who asks what works wants to know it now.
-	m.patience = 15 * time.Second
-	cmd.Flags().Lookup("patience").DefValue = m.patience.String()
+	m.Patience = 15 * time.Second
+	cmd.Flags().Lookup("patience").DefValue = m.Patience.String()
 	return cmd
-}
-
-// diagnose prints what was found; faults are an error.
-func (a *app) diagnose(fs []finding) error {
-	d := diagnosis{Schema: 1, Version: version(), Checks: fs}
-	t := report.Table{Columns: []report.Column{{Name: "check"}, {Name: "result"}, {Name: "detail"}, {Name: "fix"}}}
-	for _, f := range fs {
-		if f.Result == faulty {
-			d.Faults++
-		}
-		t.Rows = append(t.Rows, []report.Cell{report.Text(f.Check), report.Text(f.Result), report.Text(f.Detail), report.Text(f.Fix)})
-	}
-	if a.json {
-		if err := a.encode(d); err != nil {
-			return err
-		}
-	} else if err := a.print([]report.Section{{Title: "ccmed " + version(), Tables: []report.Table{t}}}); err != nil {
-		return err
-	}
-	if d.Faults > 0 {
-		return &infer.MissingError{What: fmt.Sprintf("faults found: %d", d.Faults)}
-	}
-	return nil
 }

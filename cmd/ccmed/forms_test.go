@@ -10,6 +10,7 @@ import (
 
 	"github.com/invopop/jsonschema"
 
+	"github.com/ccmed/ccmed/bench/folder"
 	"github.com/ccmed/ccmed/bench/schema"
 )
 
@@ -25,7 +26,7 @@ func TestSchemasOfTheDocs(t *testing.T) {
 		}
 	}
 	there := map[string]bool{"ccmed": true} // of the settings file
-	for name, f := range forms(benches, schema.Comments(r.CommentMap)) {
+	for name, f := range folder.Forms(benches, schema.Comments(r.CommentMap)) {
 		there[name] = true
 		want, err := f.MarshalJSON()
 		if err != nil {
@@ -54,7 +55,7 @@ func TestSchemasOfTheDocs(t *testing.T) {
 
 // A real run folder, made by the program, and what a change to each part comes to.
 func TestFormsOfARealRun(t *testing.T) {
-	all := forms(benches, nil)
+	all := folder.Forms(benches, nil)
 	text := map[string]string{}
 	dir := filepath.Join("testdata", "run")
 	for form, file := range map[string]string{"manifest": "manifest.json", "timing-sample": "samples.jsonl", "prompt": "prompts.jsonl"} {

@@ -20,12 +20,13 @@ var floors = [][]string{
 	{"bench/dmis", "bench/stats", "bench/disk", "bench/strictjson", "bench/checksum", "bench/visible", "bench/usage", "probe/linear", "bench/schema", "scripts",
 		"infer/llamacpp/internal/libffi"},
 	{"infer", "infer/ollama", "infer/openai", "infer/llamacpp", "infer/cache", "infer/infertest", "infer/internal/prefix", "infer/internal/reasoning",
-		"infer/internal/transport"},
+		"infer/internal/transport", "infer/fleet"},
 	{"bench/run", "bench/prompt", "bench/dialogue", "bench/report"},
 	{"bench/published", "bench/suite", "probe/activation", "bench/task"},
 	{"bench/timing", "bench/mediation", "probe", "bench/compare", "bench/page", "bench/export"},
 	{"sft", "probe/extract", "bench/task/tasktest"},
-	{"sft/dualhead"},
+	{"sft/dualhead", "bench/folder"},
+	{"cmd/ccmed/internal/doctor"},
 	{"cmd/ccmed", "cmd/ccmed/torture", "scripts/ollama"},
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/infer/fleet"
 	"github.com/ccmed/ccmed/infer/ollama"
 	"github.com/ccmed/ccmed/probe"
 	"github.com/ccmed/ccmed/probe/extract"
@@ -196,7 +197,7 @@ func (a *app) embedWith(ctx context.Context, t *trainFlags, o *probe.FindOptions
 	if t.embedder == "" {
 		return nil
 	}
-	server, err := ollama.New(a.ollamaHosts(&modelFlags{hosts: t.hosts})[0], t.embedder, ollama.Options{})
+	server, err := ollama.New((&fleet.Flags{Hosts: t.hosts}).OllamaHosts(a.getenv)[0], t.embedder, ollama.Options{})
 	if err != nil {
 		return err
 	}

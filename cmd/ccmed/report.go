@@ -14,6 +14,7 @@ import (
 
 	"github.com/ccmed/ccmed/bench/compare"
 	"github.com/ccmed/ccmed/bench/disk"
+	"github.com/ccmed/ccmed/bench/folder"
 	"github.com/ccmed/ccmed/bench/page"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
@@ -118,7 +119,7 @@ func vacantFile(path string, force bool) error {
 	case to == disk.File && !force:
 		return fmt.Errorf("%s exists and is kept; --force replaces it, --out names another", path)
 	case to == disk.File:
-		return ownFile(path)
+		return folder.CheckVacant(path)
 	}
 	if st, err := os.Stat(filepath.Dir(path)); err != nil || !st.IsDir() {
 		return fmt.Errorf("the folder %s is not there; make it, or choose another --out", filepath.Dir(path))

@@ -12,13 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/prompt"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
-	"github.com/ccmed/ccmed/bench/strictjson"
 	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/infer/fleet"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 )
 
@@ -61,37 +60,40 @@ func (r *runFlags) check() error {
 type job struct {
 	bench  task.Bench
 	call   task.Call
-	models modelFlags
+	models fleet.Flags
 	run    runFlags
 }
 
+// fleetEnv is what models take of the program.
+func (a *app) fleetEnv() fleet.Env { return fleet.Env{Note: a.note, Getenv: a.getenv} }
+
 // env is what the job's plan is made from. The fleet is opened when the plan or, later, the
 // run needs it.
-func (a *app) env(j *job, set *prompt.Set) (env task.Env, opened func() *fleet) {
-	var f *fleet
-	env = task.Env{Archive: a.opened(), Seed: j.run.seed, Prompts: set, Model: j.models.model, NumCtx: j.models.numCtx, ChatTemplate: j.models.chatTemplate}
+func (a *app) env(j *job, set *prompt.Set) (env task.Env, opened func() *fleet.Fleet) {
+	var f *fleet.Fleet
+	env = task.Env{Archive: a.opened(), Seed: j.run.seed, Prompts: set, Model: j.models.Model, NumCtx: j.models.NumCtx, ChatTemplate: j.models.ChatTemplate}
 	env.Models = func() (task.Models, error) {
 		roles, err := j.call.Roles(env)
 		if err != nil {
 			return nil, err
 		}
-		f, err = a.newFleet(&j.models, roles)
+		f, err = fleet.New(a.fleetEnv(), &j.models, roles)
 		return f, err
 	}
-	return env, func() *fleet { return f }
+	return env, func() *fleet.Fleet { return f }
 }
 
 // plan plans a job and opens the fleet of the roles that it asks, with contexts that fit.
 // The caller closes the fleet.
-func (a *app) plan(ctx context.Context, j *job) (p task.Plan, f *fleet, err error) {
+func (a *app) plan(ctx context.Context, j *job) (p task.Plan, f *fleet.Fleet, err error) {
 	if err := j.run.check(); err != nil {
 		return p, nil, err
 	}
 	if j.bench.About().States {
-		if b := j.models.backend; b != "" && b != "embedded" {
+		if b := j.models.Backend; b != "" && b != "embedded" {
 			return p, nil, usagef("hidden states come from the embedded engine; leave --backend out (a name of Ollama's opens the weights that Ollama serves)")
 		}
-		j.models.backend, j.models.cacheFile = "embedded", "off"
+		j.models.Backend, j.models.Cache = "embedded", "off"
 	}
 	set, err := prompt.Load(j.run.prompts)
 	if err != nil {
@@ -111,21 +113,7 @@ func (a *app) plan(ctx context.Context, j *job) (p task.Plan, f *fleet, err erro
 			return p, nil, err
 		}
 	}
-	return p, nil, opened().prepare(ctx, p)
-}
-
-// prepare keeps the roles that a plan asks and fits their contexts.
-func (f *fleet) prepare(ctx context.Context, p task.Plan) error {
-	if p.Roles != nil {
-		maps.DeleteFunc(f.roles, func(role string, _ spec) bool { return !slices.Contains(p.Roles, role) })
-	}
-	for _, role := range f.order() {
-		if err := f.fit(ctx, role, p.Longest[role], p.Answer[role]); err != nil {
-			return err
-		}
-	}
-	f.shareContext()
-	return nil
+	return p, nil, opened().Prepare(ctx, p.Roles, p.Longest, p.Answer)
 }
 
 // do runs a job into its run folder, scores the run and shows it.
@@ -164,7 +152,7 @@ func (a *app) do(ctx context.Context, j *job, show showRun) error {
 }
 
 // identity collects what could change a number.
-func (a *app) identity(ctx context.Context, f *fleet, j *job, p task.Plan) (run.Identity, error) {
+func (a *app) identity(ctx context.Context, f *fleet.Fleet, j *job, p task.Plan) (run.Identity, error) {
 	id := run.Identity{Task: j.bench.About().Task, Version: version(), Seed: j.run.seed, Prompts: p.Templates, Models: map[string]infer.Model{}, NumCtx: map[string]int{},
 		DataHash: p.DataHash, Items: p.Items, Shard: j.run.shard, Parent: p.Parent}
 	b, err := json.Marshal(p.Settings)
@@ -174,13 +162,13 @@ func (a *app) identity(ctx context.Context, f *fleet, j *job, p task.Plan) (run.
 	if err != nil {
 		return id, fmt.Errorf("encode the options of the run: %w", err)
 	}
-	if t := f.flags.chatTemplate; t != "" {
+	if t := j.models.ChatTemplate; t != "" {
 		if path, err := filepath.Abs(t); err == nil && !slices.Contains(llamacpp.TemplateNames(), t) {
 			t = path
 		}
 		id.Options["chat_template"] = t
 	}
-	for _, role := range f.order() {
+	for _, role := range f.Order() {
 		m, err := f.Model(ctx, role)
 		if err != nil {
 			return id, err
@@ -188,7 +176,7 @@ func (a *app) identity(ctx context.Context, f *fleet, j *job, p task.Plan) (run.
 		if name := p.Names[role]; name != "" {
 			m.Name = name
 		}
-		id.Models[role], id.NumCtx[role] = m, f.numCtx[role]
+		id.Models[role], id.NumCtx[role] = m, f.NumCtx(role)
 	}
 	return id, nil
 }
@@ -224,7 +212,7 @@ func (a *app) openRun(id run.Identity, r *runFlags) (*run.Dir, error) {
 }
 
 // execute runs a plan into its run folder.
-func (a *app) execute(ctx context.Context, f *fleet, r *runFlags, id run.Identity, p task.Plan) (dir *run.Dir, sum run.Summary, err error) {
+func (a *app) execute(ctx context.Context, f *fleet.Fleet, r *runFlags, id run.Identity, p task.Plan) (dir *run.Dir, sum run.Summary, err error) {
 	if dir, err = a.openRun(id, r); err != nil {
 		return nil, sum, err
 	}
@@ -241,7 +229,7 @@ func (a *app) execute(ctx context.Context, f *fleet, r *runFlags, id run.Identit
 }
 
 // executeIn runs a task into an open run folder.
-func (a *app) executeIn(ctx context.Context, f *fleet, r *runFlags, dir *run.Dir, t task.Executor) (run.Summary, error) {
+func (a *app) executeIn(ctx context.Context, f *fleet.Fleet, r *runFlags, dir *run.Dir, t task.Executor) (run.Summary, error) {
 	a.note("run folder: %s", dir.Path())
 	again := commandLine([]string{"runs", "resume", dir.Path()})
 	defer a.hold(work{again: again})()
@@ -302,34 +290,21 @@ func usageSection(s run.Summary) report.Section {
 }
 
 // dryRun prints what a run would ask.
-func (a *app) dryRun(ctx context.Context, f *fleet, items int, preview task.Preview) error {
+func (a *app) dryRun(ctx context.Context, f *fleet.Fleet, items int, preview task.Preview) error {
 	calls, first := preview.Calls, preview.First
 	t := report.Table{Columns: []report.Column{{Name: "role"}, {Name: "model"}, {Name: "num_ctx", Align: report.Right}, {Name: "requests", Align: report.Right}, {Name: "prompt tokens, naive", Align: report.Right}, {Name: "rendered prompts on disk", Align: report.Right}}}
 	sections := []report.Section{{Title: fmt.Sprintf("Dry run: %d dialogues, nothing was asked", items)}}
 	for _, role := range slices.Sorted(maps.Keys(calls)) {
+		tokens, bytes, err := f.Estimate(ctx, role, calls[role])
+		if err != nil {
+			return err
+		}
+		t.Rows = append(t.Rows, []report.Cell{report.Text(role), report.Text(f.Spec(role)), report.Int(f.NumCtx(role)), report.Int(len(calls[role])),
+			report.Text(fmt.Sprintf("about %d", tokens)), report.Text(fmt.Sprintf("about %.1f MB", float64(bytes)/1e6))})
 		bs, err := f.Workers(ctx, role)
 		if err != nil {
 			return err
 		}
-		// Counting every prompt exactly would cost a request each on a server:
-		// a sample of them gives the tokens a byte.
-		bytes, sampledBytes, sampled := 0, 0, 0
-		step := max(1, len(calls[role])/8)
-		for i, p := range calls[role] {
-			bytes += promptBytes(p)
-			if i%step != 0 {
-				continue
-			}
-			n, _, err := countTokens(ctx, bs[0], p)
-			if err != nil {
-				return err
-			}
-			sampled += n
-			sampledBytes += promptBytes(p)
-		}
-		tokens := int(float64(bytes) * float64(sampled) / float64(max(1, sampledBytes)))
-		t.Rows = append(t.Rows, []report.Cell{report.Text(role), report.Text(f.roles[role].String()), report.Int(f.numCtx[role]), report.Int(len(calls[role])),
-			report.Text(fmt.Sprintf("about %d", tokens)), report.Text(fmt.Sprintf("about %.1f MB", float64(bytes)/1e6))})
 		rendered, err := bs[0].Render(ctx, first[role])
 		if errors.Is(err, infer.ErrUnsupported) {
 			b, _ := json.MarshalIndent(first[role], "", "  ")
@@ -395,16 +370,4 @@ func (a *app) resultOf(ctx context.Context, r *task.Run, o task.ScoreOptions) (t
 		return nil, nil, err
 	}
 	return res, append(sections, usageSection(total)), nil
-}
-
-// readJSON reads a file of a folder that the program made.
-func readJSON(path string, v any) error {
-	b, err := disk.ReadEntry(path, disk.MaxText)
-	if err != nil {
-		return fmt.Errorf("read %s: %w", path, err)
-	}
-	if err := strictjson.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("%s is not the JSON that is expected here: %w", path, err)
-	}
-	return nil
 }

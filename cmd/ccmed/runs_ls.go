@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ccmed/ccmed/bench/folder"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/infer"
 )
@@ -22,14 +23,14 @@ type listFlags struct {
 }
 
 // orders are the columns that a list can be sorted by.
-var orders = map[string]func(a, b folder) int{
-	"name":    func(a, b folder) int { return cmp.Compare(filepath.Base(a.Path), filepath.Base(b.Path)) },
-	"kind":    func(a, b folder) int { return cmp.Compare(a.Kind, b.Kind) },
-	"task":    func(a, b folder) int { return cmp.Compare(a.Task, b.Task) },
-	"model":   func(a, b folder) int { return cmp.Compare(a.Model, b.Model) },
-	"status":  func(a, b folder) int { return cmp.Compare(a.Status, b.Status) },
-	"samples": func(a, b folder) int { return cmp.Compare(a.Samples, b.Samples) },
-	"started": func(a, b folder) int { return a.Started.Compare(b.Started) },
+var orders = map[string]func(a, b folder.Folder) int{
+	"name":    func(a, b folder.Folder) int { return cmp.Compare(filepath.Base(a.Path), filepath.Base(b.Path)) },
+	"kind":    func(a, b folder.Folder) int { return cmp.Compare(a.Kind, b.Kind) },
+	"task":    func(a, b folder.Folder) int { return cmp.Compare(a.Task, b.Task) },
+	"model":   func(a, b folder.Folder) int { return cmp.Compare(a.Model, b.Model) },
+	"status":  func(a, b folder.Folder) int { return cmp.Compare(a.Status, b.Status) },
+	"samples": func(a, b folder.Folder) int { return cmp.Compare(a.Samples, b.Samples) },
+	"started": func(a, b folder.Folder) int { return a.Started.Compare(b.Started) },
 }
 
 func (a *app) runsListCmd() *cobra.Command {
@@ -53,11 +54,11 @@ rows that hold it in any column, whatever its case; several must all be there.`,
 			if !ok {
 				return usagef("unknown --sort %q; known are name, kind, task, model, status, samples and started", f.sort)
 			}
-			all, err := listFolders(f.root)
+			all, err := folder.List(a.benches, f.root)
 			if err != nil {
 				return err
 			}
-			rows := []folder{}
+			rows := []folder.Folder{}
 			for _, x := range all {
 				if keep(x) {
 					rows = append(rows, x)
@@ -87,15 +88,15 @@ rows that hold it in any column, whatever its case; several must all be there.`,
 }
 
 // keep returns the choice that the flags and texts make.
-func (f listFlags) keep(texts []string, now time.Time) (func(folder) bool, error) {
+func (f listFlags) keep(texts []string, now time.Time) (func(folder.Folder) bool, error) {
 	since, err := parseSince(f.since, now)
 	if err != nil {
 		return nil, err
 	}
 	has := func(s, part string) bool { return strings.Contains(strings.ToLower(s), strings.ToLower(part)) }
-	return func(x folder) bool {
+	return func(x folder.Folder) bool {
 		for _, t := range texts {
-			if !slices.ContainsFunc(x.words(), func(w string) bool { return has(w, t) }) {
+			if !slices.ContainsFunc(wordsOf(x), func(w string) bool { return has(w, t) }) {
 				return false
 			}
 		}
@@ -104,8 +105,8 @@ func (f listFlags) keep(texts []string, now time.Time) (func(folder) bool, error
 	}, nil
 }
 
-// words are the columns of a row.
-func (f folder) words() []string {
+// wordsOf are the columns of a row.
+func wordsOf(f folder.Folder) []string {
 	return []string{filepath.Base(f.Path), f.Kind, f.Task, f.Model, f.Status, f.Data, f.Hash, f.Fault}
 }
 
@@ -131,7 +132,7 @@ func parseSince(s string, now time.Time) (time.Time, error) {
 	return time.Time{}, usagef("--since %q is no day, no time and no span; write 2026-11-30, 2026-11-30T14:00, 12h or 7d", s)
 }
 
-func listSection(root string, rows []folder, found int) report.Section {
+func listSection(root string, rows []folder.Folder, found int) report.Section {
 	t := report.Table{Columns: []report.Column{{Name: "folder"}, {Name: "kind"}, {Name: "task"}, {Name: "model"}, {Name: "status"}, {Name: "samples", Align: report.Right}, {Name: "started"}, {Name: "data"}}}
 	var faults []string
 	for _, x := range rows {

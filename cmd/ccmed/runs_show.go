@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ccmed/ccmed/bench/folder"
 	"github.com/ccmed/ccmed/bench/page"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
@@ -67,14 +68,14 @@ model read.`,
 }
 
 func (a *app) showFolder(ctx context.Context, path string, f showFlags) error {
-	kind := kindOf(path)
-	if f.choosing && kind != kindRun {
+	kind := folder.KindOf(path)
+	if f.choosing && kind != folder.KindRun {
 		return usagef("%s has no samples to choose among; it is %s", path, describeKind(kind))
 	}
 	if f.choosing {
 		return a.showSamples(path, f)
 	}
-	if kind == kindRun {
+	if kind == folder.KindRun {
 		return a.showRun(ctx, path, f.section)
 	}
 	sections, value, err := readSections(ctx, path, kind)
@@ -92,9 +93,9 @@ func describeKind(kind string) string {
 	switch kind {
 	case "":
 		return "no folder that ccmed made"
-	case kindExport:
+	case folder.KindExport:
 		return "an export of training data"
-	case kindPackage:
+	case folder.KindPackage:
 		return "a package of a tuned model"
 	}
 	return "a " + kind
@@ -165,7 +166,7 @@ func (a *app) manifestTable(m run.Manifest) report.Table {
 func readSections(ctx context.Context, path, kind string) ([]report.Section, any, error) {
 	t := report.NewFacts()
 	switch kind {
-	case kindTraining:
+	case folder.KindTraining:
 		m, err := sft.ReadTraining(path)
 		if err != nil {
 			return nil, nil, err
@@ -176,7 +177,7 @@ func readSections(ctx context.Context, path, kind string) ([]report.Section, any
 		}
 		sections, err := sft.TrainSections(ctx, path)
 		return append([]report.Section{what}, sections...), m, err
-	case kindPackage:
+	case folder.KindPackage:
 		c, err := sft.ReadCard(path)
 		if err != nil {
 			return nil, nil, err
@@ -201,7 +202,7 @@ func readSections(ctx context.Context, path, kind string) ([]report.Section, any
 			proofs.Rows = append(proofs.Rows, []report.Cell{report.Text(p.Name), report.Text(holds), report.Text(detail)})
 		}
 		return []report.Section{{Title: "Package: " + path, Tables: []report.Table{t.Table}}, {Title: "Proofs", Tables: []report.Table{proofs}}}, c, nil
-	case kindExport:
+	case folder.KindExport:
 		x, err := sft.ReadExport(path)
 		if err != nil {
 			return nil, nil, err
@@ -214,19 +215,19 @@ func readSections(ctx context.Context, path, kind string) ([]report.Section, any
 		}
 		t.Add("data", infer.ShortDigest(x.Data))
 		return []report.Section{{Title: "Export of training data: " + path, Tables: []report.Table{t.Table}}}, x, nil
-	case kindSuite:
-		r, err := readSuiteRecord(path)
+	case folder.KindSuite:
+		r, err := folder.ReadSuite(path)
 		if err != nil {
 			return nil, nil, err
 		}
 		steps := report.Table{Columns: []report.Column{{Name: "step"}, {Name: "status"}, {Name: "command"}}}
 		for i, s := range r.Steps {
-			steps.Rows = append(steps.Rows, []report.Cell{report.Text(s.Name), report.Text(r.state(path, i)), report.Text(commandLine(s.Command))})
+			steps.Rows = append(steps.Rows, []report.Cell{report.Text(s.Name), report.Text(r.State(benches, path, i)), report.Text(commandLine(s.Command))})
 		}
 		return []report.Section{{Title: fmt.Sprintf("Suite %s: %s", r.Suite, path), Tables: []report.Table{steps}}}, r, nil
 	}
 	return nil, nil, fmt.Errorf("%s is no folder that ccmed made: it has no %s, %s, %s, %s or %s (ccmed runs ls lists runs)", path,
-		run.ManifestFile, sft.ManifestFile, sft.CardFile, suiteFile, sft.ExportFile)
+		run.ManifestFile, sft.ManifestFile, sft.CardFile, folder.SuiteFile, sft.ExportFile)
 }
 
 // showSamples lists samples, or shows those of one item whole.

@@ -2,15 +2,14 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ccmed/ccmed/bench/folder"
 	"github.com/ccmed/ccmed/sft"
 )
 
@@ -18,7 +17,7 @@ import (
 func verdict(t *testing.T, path string) (faults, notes []string) {
 	t.Helper()
 	code, out, errs := exits(nil, "runs", "verify", path, "--json")
-	var vs []verdictOn
+	var vs []folder.Verdict
 	if err := json.Unmarshal([]byte(out), &vs); err != nil || len(vs) != 1 {
 		t.Fatalf("verify %s: %v, %s", path, err, errs)
 	}
@@ -219,11 +218,11 @@ func TestVerifyPackage(t *testing.T) {
 
 func TestListOfTrainings(t *testing.T) {
 	dir, export := madeTraining(t)
-	for path, want := range map[string]folder{
-		dir:    {Kind: kindTraining, Status: sft.TrainDone, Model: "base", Samples: 2},
-		export: {Kind: kindExport, Status: "done"},
+	for path, want := range map[string]folder.Folder{
+		dir:    {Kind: folder.KindTraining, Status: sft.TrainDone, Model: "base", Samples: 2},
+		export: {Kind: folder.KindExport, Status: "done"},
 	} {
-		f, ok := readFolder(path)
+		f, ok := folder.Read(benches, path)
 		if !ok || f.Kind != want.Kind || f.Status != want.Status || f.Fault != "" || want.Model != "" && f.Model != want.Model || want.Samples > 0 && f.Samples != want.Samples {
 			t.Errorf("%s is %+v", path, f)
 		}
@@ -232,33 +231,8 @@ func TestListOfTrainings(t *testing.T) {
 		}
 	}
 	editText(t, filepath.Join(dir, sft.ManifestFile), `"schema": 1`, `"schema": 5`)
-	if f, ok := readFolder(dir); !ok || f.Status != statusDamaged || !strings.Contains(f.Fault, "5") {
+	if f, ok := folder.Read(benches, dir); !ok || f.Status != folder.Damaged || !strings.Contains(f.Fault, "5") {
 		t.Errorf("a training of another version is %+v", f)
-	}
-}
-
-func TestDifferentValues(t *testing.T) {
-	decode := func(s string) (v any) {
-		if err := json.Unmarshal([]byte(s), &v); err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-	for _, c := range []struct {
-		stored, again string
-		want          []string
-	}{
-		{`{"a":1,"b":[1,2]}`, `{"a":1,"b":[1,2]}`, nil},
-		{`{"a":0.3}`, `{"a":0.30000000000000004}`, nil},
-		{`{"a":0.3}`, `{"a":0.3001}`, []string{"a is stored as 0.3 and comes to 0.3001"}},
-		{`{"a":{"b":[1,{"c":"x"}]}}`, `{"a":{"b":[1,{"c":"y"}]}}`, []string{`a.b.1.c is stored as "x" and comes to "y"`}},
-		{`{"a":1}`, `{"b":2}`, []string{"a is stored as 1 and comes to nothing", "b is missing and comes to 2"}},
-		{`{"a":[1]}`, `{"a":[1,2]}`, []string{"a is stored as [1] and comes to [1,2]"}},
-		{`{"a":null}`, `{"a":{}}`, []string{"a is stored as null and comes to {}"}},
-	} {
-		if got := differentValues("", decode(c.stored), decode(c.again)); !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s and %s: %q, want %q", c.stored, c.again, got, c.want)
-		}
 	}
 }
 
@@ -277,17 +251,5 @@ func TestParseSince(t *testing.T) {
 		if _, err := parseSince(s, now); err == nil || exitCode(err) != exitUsage {
 			t.Errorf("%q: %v", s, err)
 		}
-	}
-}
-
-func TestManyFaultsAreCut(t *testing.T) {
-	v := verdictOn{Path: "run"}
-	for i := range mostFaults + 5 {
-		v.fault("fault %d", i)
-	}
-	var b strings.Builder
-	v.print(&b)
-	if n := strings.Count(b.String(), "fault "); n != mostFaults || !strings.Contains(b.String(), fmt.Sprintf("%d faults", mostFaults+5)) || !strings.Contains(b.String(), "and 5 more") {
-		t.Errorf("%d printed:\n%s", n, b.String())
 	}
 }

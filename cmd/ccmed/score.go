@@ -69,7 +69,7 @@ not qualified, is null in it.`,
 			return nil
 		},
 	}
-	j.models.register(cmd)
+	j.models.Register(cmd.Flags())
 	j.run.register(cmd)
 	f := cmd.Flags()
 	call.Records.Register(f)
@@ -105,11 +105,11 @@ func (a *app) scorePath(ctx context.Context, path string, s scoring) error {
 		at.Limit = 0
 		return a.scoreRun(ctx, path, task.ScoreOptions{Seed: s.run.seed, Rule: s.rule, At: at}, func(sections []report.Section) error { return show(path, sections) })
 	}
-	modelled := s.call.Labeller != "" || s.models.model != ""
+	modelled := s.call.Labeller != "" || s.models.Model != ""
 	j, call := *s.job, *s.call
 	j.call = &call
-	if j.models.model == "" {
-		j.models.model = call.Labeller // a prediction file needs no mediator
+	if j.models.Model == "" {
+		j.models.Model = call.Labeller // a prediction file needs no mediator
 	}
 	if !st.IsDir() && !strings.EqualFold(filepath.Ext(path), ".jsonl") {
 		if modelled {

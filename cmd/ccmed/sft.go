@@ -14,6 +14,7 @@ import (
 	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/task"
+	"github.com/ccmed/ccmed/infer/fleet"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 	"github.com/ccmed/ccmed/infer/ollama"
 	"github.com/ccmed/ccmed/sft"
@@ -139,7 +140,7 @@ func (x *exportFlags) evaluation(ctx context.Context, a *app) ([]dialogue.Dialog
 func (a *app) openTokenizer(ctx context.Context, x *exportFlags, o *sft.ExportOptions) (*llamacpp.Vocab, error) {
 	path, name := x.gguf, filepath.Base(x.gguf)
 	if x.model != "" {
-		host := a.ollamaHosts(&modelFlags{hosts: x.hosts})[0]
+		host := (&fleet.Flags{Hosts: x.hosts}).OllamaHosts(a.getenv)[0]
 		b, err := ollama.New(host, x.model, ollama.Options{})
 		if err != nil {
 			return nil, err

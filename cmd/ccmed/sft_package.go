@@ -15,6 +15,7 @@ import (
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/infer/fleet"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 	"github.com/ccmed/ccmed/infer/ollama"
 	"github.com/ccmed/ccmed/sft"
@@ -26,7 +27,7 @@ type packageFlags struct {
 	noOllama, force          bool
 	proveOn                  string
 	proveN, proveTokens      int
-	models                   modelFlags // hosts, GPU layers and threads alone
+	models                   fleet.Flags // hosts, GPU layers and threads alone
 }
 
 func (a *app) sftPackageCmd() *cobra.Command {
@@ -63,9 +64,9 @@ limit.`,
 	f.StringVar(&p.proveOn, "prove-on", "", "held-out dialogues: a JSONL file of sft export, or records as for --data (default: what the training's export held out, else its validation file)")
 	f.IntVar(&p.proveN, "prove-n", 8, "dialogues to prove with; 0 takes all")
 	f.IntVar(&p.proveTokens, "prove-tokens", 64, "greatest length of an utterance that is compared")
-	f.StringArrayVar(&p.models.hosts, "host", nil, "server address (default $OLLAMA_HOST or 127.0.0.1:11434)")
-	f.IntVar(&p.models.gpuLayers, "gpu-layers", -1, "layers of the embedded engine on the GPU; -1 all, 0 none")
-	f.IntVar(&p.models.threads, "threads", 0, "CPU threads of the embedded engine; 0 means all cores")
+	f.StringArrayVar(&p.models.Hosts, "host", nil, "server address (default $OLLAMA_HOST or 127.0.0.1:11434)")
+	f.IntVar(&p.models.GPULayers, "gpu-layers", -1, "layers of the embedded engine on the GPU; -1 all, 0 none")
+	f.IntVar(&p.models.Threads, "threads", 0, "CPU threads of the embedded engine; 0 means all cores")
 	return cmd
 }
 
@@ -81,8 +82,8 @@ func (p *packageFlags) check() error {
 		return usagef("--prove-n %d; it must not be negative", p.proveN)
 	case p.proveTokens < 1:
 		return usagef("--prove-tokens %d; it must be at least 1", p.proveTokens)
-	case p.models.threads < 0:
-		return usagef("--threads %d; it must not be negative", p.models.threads)
+	case p.models.Threads < 0:
+		return usagef("--threads %d; it must not be negative", p.models.Threads)
 	case p.noOllama && p.base != "":
 		return usagef("--base-model names a model of Ollama's, and --no-ollama leaves Ollama out; give one")
 	}
@@ -103,7 +104,7 @@ func (a *app) sftPackage(ctx context.Context, p *packageFlags) error {
 	if name, ok := strings.CutPrefix(m.Base.From, "ollama:"); ok && p.base == "" {
 		p.base = name
 	}
-	host := a.ollamaHosts(&p.models)[0]
+	host := p.models.OllamaHosts(a.getenv)[0]
 	if !p.noOllama {
 		if err := p.checkNames(ctx, host); err != nil {
 			return err
@@ -193,11 +194,11 @@ func (p *packageFlags) prove(ctx context.Context, a *app, pkg *sft.Package, host
 	if err != nil {
 		return err
 	}
-	if err := (&fleet{app: a, flags: &p.models}).MakeRoom(ctx); err != nil {
+	if err := fleet.MakeRoom(ctx, a.fleetEnv(), &p.models); err != nil {
 		return err
 	}
 	gguf := filepath.Join(pkg.Dir, sft.ModelFile)
-	o := llamacpp.Options{ModelPath: gguf, Name: p.name, Digest: pkg.Card.Digest, GPULayers: p.models.gpuLayers, Threads: p.models.threads}
+	o := llamacpp.Options{ModelPath: gguf, Name: p.name, Digest: pkg.Card.Digest, GPULayers: p.models.GPULayers, Threads: p.models.Threads}
 	for _, r := range refs {
 		o.NumCtx = max(o.NumCtx, (len(r.Tokens)+256)/256*256)
 	}

@@ -19,6 +19,7 @@ import (
 	bench "github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/visible"
 	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/infer/fleet"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 	"github.com/ccmed/ccmed/infer/ollama"
 	"github.com/ccmed/ccmed/sft"
@@ -435,7 +436,7 @@ func (a *app) resumeTraining(ctx context.Context, f *pflag.FlagSet, x *sftTrainF
 func (a *app) checkpoint(ctx context.Context, x *sftTrainFlags, env *sft.Environment, base string) (*sft.Checkpoint, error) {
 	s := sft.Source{Name: base, Path: base}
 	if name, ok := strings.CutPrefix(base, "ollama:"); ok {
-		b, err := ollama.New(a.ollamaHosts(&modelFlags{hosts: x.hosts})[0], name, ollama.Options{})
+		b, err := ollama.New((&fleet.Flags{Hosts: x.hosts}).OllamaHosts(a.getenv)[0], name, ollama.Options{})
 		if err != nil {
 			return nil, err
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ccmed/ccmed/bench/disk"
+	"github.com/ccmed/ccmed/bench/folder"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/suite"
@@ -30,10 +31,8 @@ var suites embed.FS
 
 // Files in a suite's folder, beside the run folders of its steps.
 const (
-	suiteFile = "suite.json" // what was asked, of the last start
 	suiteLock = "suite.lock"
-	doneFile  = ".done" // after a step's name: it is done and makes no run folder
-	textFile  = ".txt"  // after a step's name: what it printed
+	textFile  = ".txt" // after a step's name: what it printed
 )
 
 func (a *app) suiteCmd() *cobra.Command {
@@ -352,7 +351,7 @@ func claimSuite(out string) (unlock func(), err error) {
 	}
 	other := ""
 	for _, e := range entries {
-		if e.Name() == suiteFile {
+		if e.Name() == folder.SuiteFile {
 			other = ""
 			break
 		}
@@ -389,7 +388,7 @@ func recordSuite(out, name string, vars map[string]string, steps []suiteStep) er
 	for name, v := range set {
 		set[name] = infer.Redact(v)
 	}
-	return writeSuiteJSON(filepath.Join(out, suiteFile), map[string]any{"suite": name, "version": version(), "set": set, "steps": rs})
+	return writeSuiteJSON(filepath.Join(out, folder.SuiteFile), map[string]any{"suite": name, "version": version(), "set": set, "steps": rs})
 }
 
 func writeSuiteJSON(path string, v any) error {
@@ -438,7 +437,7 @@ func (a *app) runStep(ctx context.Context, s suiteStep) (outcome, error) {
 
 // runPlainStep does a step whose command makes no run: a mark says that it is done.
 func (a *app) runPlainStep(ctx context.Context, s suiteStep) (outcome, error) {
-	mark, text := s.Folder+doneFile, s.Folder+textFile
+	mark, text := s.Folder+folder.DoneEnding, s.Folder+textFile
 	var done doneMark
 	b, err := os.ReadFile(mark)
 	switch {

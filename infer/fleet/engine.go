@@ -1,4 +1,4 @@
-package main
+package fleet
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ccmed/ccmed/bench/usage"
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 	"github.com/ccmed/ccmed/infer/ollama"
@@ -16,15 +17,15 @@ import (
 
 // useTemplate reads --chat-template, which GGUF files alone can have: a server
 // renders with its own.
-func (f *fleet) useTemplate() (err error) {
-	if f.flags.chatTemplate == "" {
+func (f *Fleet) useTemplate() (err error) {
+	if f.flags.ChatTemplate == "" {
 		return nil
 	}
 	if !slices.ContainsFunc(slices.Collect(maps.Values(f.roles)), spec.isFile) {
-		return usagef("--chat-template is for GGUF files in the embedded engine, and no model here is one; a server renders with the template that it holds " +
+		return usage.Errorf("--chat-template is for GGUF files in the embedded engine, and no model here is one; a server renders with the template that it holds " +
 			"(Ollama: TEMPLATE in a Modelfile)")
 	}
-	f.template, err = llamacpp.ChatTemplate(f.flags.chatTemplate)
+	f.template, err = llamacpp.ChatTemplate(f.flags.ChatTemplate)
 	return err
 }
 
@@ -33,14 +34,14 @@ func (s spec) isFile() bool {
 	return s.backend == "embedded" && strings.EqualFold(filepath.Ext(s.model), ".gguf")
 }
 
-func (f *fleet) openEmbedded(ctx context.Context, s spec) (infer.Backend, error) {
+func (f *Fleet) openEmbedded(ctx context.Context, s spec) (infer.Backend, error) {
 	o := llamacpp.Options{ModelPath: s.model, Name: strings.TrimSuffix(filepath.Base(s.model), filepath.Ext(s.model)),
-		GPULayers: f.flags.gpuLayers, Threads: f.flags.threads, NumCtx: f.flags.numCtx, ChatTemplate: f.template}
-	main, err := f.flags.parse(f.flags.model)
+		GPULayers: f.flags.GPULayers, Threads: f.flags.Threads, NumCtx: f.flags.NumCtx, ChatTemplate: f.template}
+	main, err := f.flags.parse(f.flags.Model)
 	o.KeepTemplate = err == nil && s != main // the other roles' files keep their own
 	if !s.isFile() {
 		// A name of Ollama's: the same weights and the server's own rendering.
-		server, err := ollama.New(f.app.ollamaHosts(f.flags)[0], s.model, ollama.Options{Retry: f.policy()})
+		server, err := ollama.New(f.flags.OllamaHosts(f.env.Getenv)[0], s.model, ollama.Options{Retry: f.policy()})
 		if err != nil {
 			return nil, err
 		}
@@ -64,7 +65,7 @@ func (f *fleet) openEmbedded(ctx context.Context, s spec) (infer.Backend, error)
 		if err != nil {
 			return nil, err
 		}
-		if server, err = ollama.New(f.app.ollamaHosts(f.flags)[0], s.model, ollama.Options{Controls: v.Controls(), Retry: f.policy()}); err != nil {
+		if server, err = ollama.New(f.flags.OllamaHosts(f.env.Getenv)[0], s.model, ollama.Options{Controls: v.Controls(), Retry: f.policy()}); err != nil {
 			return nil, err
 		}
 	}
@@ -73,13 +74,13 @@ func (f *fleet) openEmbedded(ctx context.Context, s spec) (infer.Backend, error)
 		return nil, err
 	}
 	if whose, foreign := e.Template(); whose == "given" && foreign != "" {
-		f.app.note("the chat template writes %s, which is no control token of %s: the model reads it as text", foreign, o.Name)
+		f.env.Note("the chat template writes %s, which is no control token of %s: the model reads it as text", foreign, o.Name)
 	}
 	return e, nil
 }
 
 // MakeRoom frees the GPU where the engine is about to use one.
-func (f *fleet) MakeRoom(ctx context.Context) error {
+func (f *Fleet) MakeRoom(ctx context.Context) error {
 	if info, err := llamacpp.Load(""); err != nil || !info.GPU {
 		return nil // a library that cannot be loaded is reported when the model is opened
 	}
@@ -88,11 +89,11 @@ func (f *fleet) MakeRoom(ctx context.Context) error {
 
 // freeGPU unloads models that Ollama holds on the GPU before the engine loads
 // one there: two of them seldom fit.
-func (f *fleet) freeGPU(ctx context.Context) error {
-	if f.flags.gpuLayers == 0 {
+func (f *Fleet) freeGPU(ctx context.Context) error {
+	if f.flags.GPULayers == 0 {
 		return nil
 	}
-	host := f.app.ollamaHosts(f.flags)[0]
+	host := f.flags.OllamaHosts(f.env.Getenv)[0]
 	loaded, err := ollama.Loaded(ctx, host)
 	if err != nil {
 		return nil // no server, nothing held
@@ -101,7 +102,7 @@ func (f *fleet) freeGPU(ctx context.Context) error {
 		if m.VRAM == 0 {
 			continue
 		}
-		f.app.note("unloading %s from Ollama: it holds %.1f GB of GPU memory that the embedded engine needs", m.Name, float64(m.VRAM)/1e9)
+		f.env.Note("unloading %s from Ollama: it holds %.1f GB of GPU memory that the embedded engine needs", m.Name, float64(m.VRAM)/1e9)
 		if err := ollama.Unload(ctx, host, m.Name); err != nil {
 			return fmt.Errorf("unload %s from Ollama: %w", m.Name, err)
 		}
@@ -109,7 +110,7 @@ func (f *fleet) freeGPU(ctx context.Context) error {
 	return nil
 }
 
-func (f *fleet) vocab(ctx context.Context, path string) (*llamacpp.Vocab, error) {
+func (f *Fleet) vocab(ctx context.Context, path string) (*llamacpp.Vocab, error) {
 	if path == "" {
 		return nil, errors.New("the weights are not readable on this machine")
 	}
@@ -122,4 +123,9 @@ func (f *fleet) vocab(ctx context.Context, path string) (*llamacpp.Vocab, error)
 	}
 	f.vocabs[path] = v
 	return v, nil
+}
+
+// MakeRoom frees the GPU for an engine that is opened with these flags.
+func MakeRoom(ctx context.Context, env Env, m *Flags) error {
+	return (&Fleet{env: env, flags: m}).MakeRoom(ctx)
 }

@@ -1,4 +1,9 @@
-package main
+// Package folder says what lies in a folder of runs: runs of benchmarks, trainings, exports,
+// packages and suites. It lists them, and verifies what they say about themselves.
+//
+//	folders, err := folder.List("runs")
+//	verdicts, err := folder.Verify(ctx, archive, "runs/NAME")
+package folder
 
 import (
 	"cmp"
@@ -11,26 +16,34 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/strictjson"
 	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/sft"
 )
 
 // Kinds of folders that the program makes.
 const (
-	kindRun      = "run"
-	kindStore    = "store" // of hidden states
-	kindTraining = "training"
-	kindExport   = "export" // of training data
-	kindPackage  = "package"
-	kindSuite    = "suite"
+	KindRun      = "run"
+	KindStore    = "store" // of hidden states
+	KindTraining = "training"
+	KindExport   = "export" // of training data
+	KindPackage  = "package"
+	KindSuite    = "suite"
 )
 
-// statusDamaged is the status of a folder that cannot be read.
-const statusDamaged = "damaged"
+// Files of a suite's folder.
+const (
+	SuiteFile  = "suite.json" // what was asked, of the last start
+	DoneEnding = ".done"      // after a step's name: it is done and makes no run folder
+)
 
-// folder is what a folder is, in the words of a list.
-type folder struct {
+// Damaged is the status of a folder that cannot be read.
+const Damaged = "damaged"
+
+// Folder is what a folder is, in the words of a list.
+type Folder struct {
 	Path    string    `json:"path"` // as it was found
 	Kind    string    `json:"kind"`
 	Task    string    `json:"task,omitempty"`
@@ -43,26 +56,26 @@ type folder struct {
 	Fault   string    `json:"fault,omitempty"` // why it cannot be read
 }
 
-// mark is a file by which a folder is known.
-type mark struct {
+// sign is a file by which a folder is known.
+type sign struct {
 	file, kind string
-	read       func(path string, f *folder) error
+	read       func(benches task.Registry, path string, f *Folder) error
 }
 
-// marks lists the marks, the most telling first.
-func marks() []mark {
-	return []mark{
-		{run.ManifestFile, kindRun, readRunFolder},
-		{sft.ManifestFile, kindTraining, readTrainingFolder},
-		{sft.CardFile, kindPackage, readPackageFolder},
-		{suiteFile, kindSuite, readSuiteFolder},
-		{sft.ExportFile, kindExport, readExportFolder},
+// signs lists the signs, the most telling first.
+func signs() []sign {
+	return []sign{
+		{run.ManifestFile, KindRun, readRunFolder},
+		{sft.ManifestFile, KindTraining, readTrainingFolder},
+		{sft.CardFile, KindPackage, readPackageFolder},
+		{SuiteFile, KindSuite, readSuiteFolder},
+		{sft.ExportFile, KindExport, readExportFolder},
 	}
 }
 
-// kindOf tells by its files what a folder is, "" for none of ours.
-func kindOf(path string) string {
-	for _, m := range marks() {
+// KindOf tells by its files what a folder is, "" for none of ours.
+func KindOf(path string) string {
+	for _, m := range signs() {
 		if exists(filepath.Join(path, m.file)) {
 			return m.kind
 		}
@@ -70,40 +83,40 @@ func kindOf(path string) string {
 	return ""
 }
 
-// ownFile refuses to write over a file by which a run, export, training, package or
+// CheckVacant refuses to write over a file by which a run, export, training, package or
 // suite is known or from which its numbers come.
-func ownFile(path string) error {
+func CheckVacant(path string) error {
 	names := []string{run.SamplesFile, run.PromptsFile, run.ErrorsFile, run.MetricsFile, run.LogFile,
 		sft.TrainFile, sft.ValidFile, sft.HeldOutFile, sft.ConfigFile, sft.EventsFile, sft.ModelFile, sft.HeadFile}
-	for _, m := range marks() {
+	for _, m := range signs() {
 		names = append(names, m.file)
 	}
 	dir := filepath.Dir(path)
-	if kind := kindOf(dir); kind != "" && slices.Contains(names, filepath.Base(path)) {
+	if kind := KindOf(dir); kind != "" && slices.Contains(names, filepath.Base(path)) {
 		return fmt.Errorf("%s belongs to the %s in %s and is kept; --out names another file", path, kind, dir)
 	}
 	return nil
 }
 
-// readFolder says what a folder is. A folder that cannot be read is described by its
+// Read says what a folder is. A folder that cannot be read is described by its
 // fault; ok is false where it is none of ours.
-func readFolder(path string) (f folder, ok bool) {
-	for _, m := range marks() {
+func Read(benches task.Registry, path string) (f Folder, ok bool) {
+	for _, m := range signs() {
 		if !exists(filepath.Join(path, m.file)) {
 			continue
 		}
-		f = folder{Path: path, Kind: m.kind}
-		if err := m.read(path, &f); err != nil {
-			f.Status, f.Fault = statusDamaged, err.Error()
+		f = Folder{Path: path, Kind: m.kind}
+		if err := m.read(benches, path, &f); err != nil {
+			f.Status, f.Fault = Damaged, err.Error()
 		}
 		return f, true
 	}
 	return f, false
 }
 
-// listFolders describes the folders in root, in the order of their names. A root
+// List describes the folders in root, in the order of their names. A root
 // that is not there has none.
-func listFolders(root string) ([]folder, error) {
+func List(benches task.Registry, root string) ([]Folder, error) {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -111,26 +124,26 @@ func listFolders(root string) ([]folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)
 	}
-	var out []folder
+	var out []Folder
 	for _, e := range entries {
-		if f, ok := readFolder(filepath.Join(root, e.Name())); ok {
+		if f, ok := Read(benches, filepath.Join(root, e.Name())); ok {
 			out = append(out, f)
 		}
 	}
 	return out, nil
 }
 
-func readRunFolder(path string, f *folder) error {
+func readRunFolder(benches task.Registry, path string, f *Folder) error {
 	d, err := run.Open(path)
 	if err != nil {
 		// What can still be read helps to know which run it is.
 		var m run.Manifest
 		if readJSON(filepath.Join(path, run.ManifestFile), &m) == nil {
-			describeRun(m, f)
+			describeRun(benches, m, f)
 		}
 		return err
 	}
-	describeRun(d.Manifest(), f)
+	describeRun(benches, d.Manifest(), f)
 	if f.Status == run.StatusStarted {
 		if _, held := run.Holder(path); held {
 			f.Status = "running"
@@ -142,19 +155,19 @@ func readRunFolder(path string, f *folder) error {
 	return err
 }
 
-func describeRun(m run.Manifest, f *folder) {
+func describeRun(benches task.Registry, m run.Manifest, f *Folder) {
 	f.Task, f.Model, f.Status, f.Samples = m.Identity.Task, m.Identity.ModelNames(), m.Status, m.Samples
 	f.Data = task.DataOf(m.Identity)
 	f.Hash = m.Identity.DataHash
 	if b, ok := benches.Of(m.Identity); ok {
-		f.Kind = cmp.Or(b.About().Folder, kindRun)
+		f.Kind = cmp.Or(b.About().Folder, KindRun)
 	}
 	if len(m.Sessions) > 0 {
 		f.Started = m.Sessions[0].Start
 	}
 }
 
-func readTrainingFolder(path string, f *folder) error {
+func readTrainingFolder(_ task.Registry, path string, f *Folder) error {
 	m, err := sft.ReadTraining(path)
 	if err != nil {
 		return err
@@ -176,7 +189,7 @@ func readTrainingFolder(path string, f *folder) error {
 	return nil
 }
 
-func readPackageFolder(path string, f *folder) error {
+func readPackageFolder(_ task.Registry, path string, f *Folder) error {
 	c, err := sft.ReadCard(path)
 	if err != nil {
 		return err
@@ -188,7 +201,7 @@ func readPackageFolder(path string, f *folder) error {
 	return f.dated(filepath.Join(path, sft.CardFile))
 }
 
-func readExportFolder(path string, f *folder) error {
+func readExportFolder(_ task.Registry, path string, f *Folder) error {
 	x, err := sft.ReadExport(path)
 	if err != nil {
 		return err
@@ -197,8 +210,8 @@ func readExportFolder(path string, f *folder) error {
 	return f.dated(filepath.Join(path, sft.ExportFile))
 }
 
-// suiteRecord is what a suite's folder keeps of what was asked last.
-type suiteRecord struct {
+// Suite is what a suite's folder keeps of what was asked last.
+type Suite struct {
 	Suite   string            `json:"suite"`
 	Version string            `json:"version"`
 	Set     map[string]string `json:"set"`
@@ -209,19 +222,19 @@ type suiteRecord struct {
 	} `json:"steps"`
 }
 
-// readSuiteRecord reads what was asked of a suite last.
-func readSuiteRecord(path string) (suiteRecord, error) {
-	var r suiteRecord
-	err := readJSON(filepath.Join(path, suiteFile), &r)
+// ReadSuite reads what was asked of a suite last.
+func ReadSuite(path string) (Suite, error) {
+	var r Suite
+	err := readJSON(filepath.Join(path, SuiteFile), &r)
 	return r, err
 }
 
-// state says how far the step of a suite got.
-func (r suiteRecord) state(path string, step int) string {
+// State says how far a step got.
+func (r Suite) State(benches task.Registry, path string, step int) string {
 	name := r.Steps[step].Name
-	f, ok := readFolder(filepath.Join(path, name))
+	f, ok := Read(benches, filepath.Join(path, name))
 	switch {
-	case exists(filepath.Join(path, name+doneFile)):
+	case exists(filepath.Join(path, name+DoneEnding)):
 		return "done"
 	case ok:
 		return f.Status
@@ -229,14 +242,14 @@ func (r suiteRecord) state(path string, step int) string {
 	return "to do"
 }
 
-func readSuiteFolder(path string, f *folder) error {
-	r, err := readSuiteRecord(path)
+func readSuiteFolder(benches task.Registry, path string, f *Folder) error {
+	r, err := ReadSuite(path)
 	if err != nil {
 		return err
 	}
 	done := 0
 	for i := range r.Steps {
-		if r.state(path, i) == run.StatusDone {
+		if r.State(benches, path, i) == run.StatusDone {
 			done++
 		}
 	}
@@ -244,11 +257,11 @@ func readSuiteFolder(path string, f *folder) error {
 	if done == len(r.Steps) {
 		f.Status = run.StatusDone
 	}
-	return f.dated(filepath.Join(path, suiteFile))
+	return f.dated(filepath.Join(path, SuiteFile))
 }
 
 // dated takes the time of a folder that keeps none from its describing file.
-func (f *folder) dated(file string) error {
+func (f *Folder) dated(file string) error {
 	st, err := os.Stat(file)
 	if err != nil {
 		return fmt.Errorf("look at %s: %w", file, err)
@@ -258,9 +271,26 @@ func (f *folder) dated(file string) error {
 }
 
 // MarshalJSON cuts times to seconds, as tables show them.
-func (f folder) MarshalJSON() ([]byte, error) {
-	type plain folder
+func (f Folder) MarshalJSON() ([]byte, error) {
+	type plain Folder
 	p := plain(f)
 	p.Started = p.Started.UTC().Truncate(time.Second)
 	return json.Marshal(p)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// readJSON reads a file of a folder that the program made.
+func readJSON(path string, v any) error {
+	b, err := disk.ReadEntry(path, disk.MaxText)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	if err := strictjson.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%s is not the JSON that is expected here: %w", path, err)
+	}
+	return nil
 }

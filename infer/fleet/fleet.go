@@ -1,4 +1,10 @@
-package main
+// Package fleet opens the models of a run by role: which backend each needs, which may be
+// open together, how many workers there are, and which context fits them all.
+//
+//	f, err := fleet.New(env, &flags, map[string]string{"mediator": "", "judge": "qwen2.5:14b"})
+//	err = f.Prepare(ctx, longest, answers)
+//	workers, err := f.Workers(ctx, "judge")
+package fleet
 
 import (
 	"context"
@@ -13,8 +19,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/ccmed/ccmed/bench/usage"
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/cache"
 	"github.com/ccmed/ccmed/infer/llamacpp"
@@ -22,46 +29,45 @@ import (
 	"github.com/ccmed/ccmed/infer/openai"
 )
 
-// Model roles of the tasks.
-const (
-	roleMediator  = "mediator"
-	roleSimulator = "simulator"
-	roleLabeller  = "labeller"
-	roleJudge     = "judge"
-)
-
 var backends = []string{"ollama", "embedded", "openai"}
 
-// modelFlags say which model answers and where it runs.
-type modelFlags struct {
-	model, backend string
-	hosts          []string
-	numCtx         int
-	concurrency    int
-	gpuLayers      int
-	threads        int
-	cacheFile      string
-	continueFinal  bool
-	patience       time.Duration
-	requestTimeout time.Duration
-	chatTemplate   string
+// Flags say which model answers and where it runs. The fields are the flags of these
+// names; Register has their descriptions.
+type Flags struct {
+	Model, Backend string
+	Hosts          []string
+	NumCtx         int
+	Concurrency    int
+	GPULayers      int
+	Threads        int
+	Cache          string
+	ContinueFinal  bool
+	Patience       time.Duration
+	RequestTimeout time.Duration
+	ChatTemplate   string
 }
 
-func (m *modelFlags) register(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVarP(&m.model, "model", "m", "", "model: a name of the server, or a GGUF file (then --backend is embedded)")
-	f.StringVar(&m.backend, "backend", "", "ollama, embedded (llama.cpp in this process) or openai (any compatible server); default ollama, embedded for a GGUF file")
-	f.StringArrayVar(&m.hosts, "host", nil, "server address; repeat it to spread the work over several (default $OLLAMA_HOST or 127.0.0.1:11434)")
-	f.IntVar(&m.numCtx, "num-ctx", 0, "context length in tokens; 0 fits it to the longest item once")
-	f.IntVar(&m.concurrency, "concurrency", 1, "requests at a time to each server; an Ollama server needs as many slots (OLLAMA_NUM_PARALLEL), or its prompt cache is spoilt")
-	f.IntVar(&m.gpuLayers, "gpu-layers", -1, "layers on the GPU with --backend embedded; -1 all, 0 none")
-	f.IntVar(&m.threads, "threads", 0, "CPU threads with --backend embedded; 0 means all cores")
-	f.StringVar(&m.cacheFile, "cache", "", `response cache: a file, "off", or "force" to use it without a model digest too (default: in the user's cache folder)`)
-	f.DurationVar(&m.patience, "patience", infer.DefaultPatience, "how long a request that failed is made again; 0 not at all")
-	f.DurationVar(&m.requestTimeout, "request-timeout", infer.DefaultTimeout, "how long a server may be silent before a request has failed; it may have to load the model first")
-	f.StringVar(&m.chatTemplate, "chat-template", "", "chat template of a GGUF file in place of its own, or where it has none: "+
+// Env is what a fleet takes of the program that it works for.
+type Env struct {
+	Note   func(format string, args ...any) // prints a line for the user that is not data
+	Getenv func(string) string
+}
+
+// Register adds the flags.
+func (m *Flags) Register(f *pflag.FlagSet) {
+	f.StringVarP(&m.Model, "model", "m", "", "model: a name of the server, or a GGUF file (then --backend is embedded)")
+	f.StringVar(&m.Backend, "backend", "", "ollama, embedded (llama.cpp in this process) or openai (any compatible server); default ollama, embedded for a GGUF file")
+	f.StringArrayVar(&m.Hosts, "host", nil, "server address; repeat it to spread the work over several (default $OLLAMA_HOST or 127.0.0.1:11434)")
+	f.IntVar(&m.NumCtx, "num-ctx", 0, "context length in tokens; 0 fits it to the longest item once")
+	f.IntVar(&m.Concurrency, "concurrency", 1, "requests at a time to each server; an Ollama server needs as many slots (OLLAMA_NUM_PARALLEL), or its prompt cache is spoilt")
+	f.IntVar(&m.GPULayers, "gpu-layers", -1, "layers on the GPU with --backend embedded; -1 all, 0 none")
+	f.IntVar(&m.Threads, "threads", 0, "CPU threads with --backend embedded; 0 means all cores")
+	f.StringVar(&m.Cache, "cache", "", `response cache: a file, "off", or "force" to use it without a model digest too (default: in the user's cache folder)`)
+	f.DurationVar(&m.Patience, "patience", infer.DefaultPatience, "how long a request that failed is made again; 0 not at all")
+	f.DurationVar(&m.RequestTimeout, "request-timeout", infer.DefaultTimeout, "how long a server may be silent before a request has failed; it may have to load the model first")
+	f.StringVar(&m.ChatTemplate, "chat-template", "", "chat template of a GGUF file in place of its own, or where it has none: "+
 		strings.Join(llamacpp.TemplateNames(), ", ")+", or a Jinja file")
-	f.BoolVar(&m.continueFinal, "continue-final", false, "with --backend openai: the server continues an unfinished assistant message (vLLM does)")
+	f.BoolVar(&m.ContinueFinal, "continue-final", false, "with --backend openai: the server continues an unfinished assistant message (vLLM does)")
 }
 
 // spec is one model as the user named it.
@@ -70,14 +76,14 @@ type spec struct{ backend, model string }
 func (s spec) String() string { return s.backend + ":" + s.model }
 
 // parse reads "MODEL" or "BACKEND:MODEL".
-func (m *modelFlags) parse(s string) (spec, error) {
+func (m *Flags) parse(s string) (spec, error) {
 	if s == "" {
-		return spec{}, usagef("no model given; name one with --model (`ollama list` shows what the server has) or give a GGUF file")
+		return spec{}, usage.Errorf("no model given; name one with --model (`ollama list` shows what the server has) or give a GGUF file")
 	}
 	if b, rest, ok := strings.Cut(s, ":"); ok && slices.Contains(backends, b) {
 		return spec{b, rest}, nil
 	}
-	backend := m.backend
+	backend := m.Backend
 	if backend == "" {
 		backend = "ollama"
 		if strings.EqualFold(filepath.Ext(s), ".gguf") {
@@ -85,26 +91,27 @@ func (m *modelFlags) parse(s string) (spec, error) {
 		}
 	}
 	if !slices.Contains(backends, backend) {
-		return spec{}, usagef("unknown backend %q; known are %s", backend, strings.Join(backends, ", "))
+		return spec{}, usage.Errorf("unknown backend %q; known are %s", backend, strings.Join(backends, ", "))
 	}
 	return spec{backend, s}, nil
 }
 
-func (a *app) ollamaHosts(m *modelFlags) []string {
-	if len(m.hosts) > 0 {
-		return m.hosts
+// OllamaHosts are the addresses of Ollama servers.
+func (m *Flags) OllamaHosts(getenv func(string) string) []string {
+	if len(m.Hosts) > 0 {
+		return m.Hosts
 	}
-	if h := a.getenv("OLLAMA_HOST"); h != "" {
+	if h := getenv("OLLAMA_HOST"); h != "" {
 		return []string{h}
 	}
 	return []string{"127.0.0.1:11434"}
 }
 
-// fleet opens the models of a run, one spec at a time, and keeps a model open
+// Fleet opens the models of a run, one spec at a time, and keeps a model open
 // while consecutive roles use it.
-type fleet struct {
-	app   *app
-	flags *modelFlags
+type Fleet struct {
+	env   Env
+	flags *Flags
 	roles map[string]spec
 	db    *cache.DB
 	// numCtx is the context length of each role; frozen before the run.
@@ -126,27 +133,28 @@ const (
 	maxNumCtx      = 16_777_216 // tokens
 )
 
-// newFleet resolves the roles. An empty role spec means the mediator's model.
-func (a *app) newFleet(m *modelFlags, roles map[string]string) (*fleet, error) {
-	f := &fleet{app: a, flags: m, roles: map[string]spec{}, numCtx: map[string]int{}, vocabs: map[string]*llamacpp.Vocab{}, models: map[spec]infer.Model{}}
-	if m.concurrency < 1 || m.concurrency > maxConcurrency {
-		return nil, usagef("--concurrency %d; it must be at least 1 and at most %d", m.concurrency, maxConcurrency)
+// New resolves the roles. An empty name means the model that --model names. Values of
+// flags out of range are *usage.Error.
+func New(env Env, m *Flags, roles map[string]string) (*Fleet, error) {
+	f := &Fleet{env: env, flags: m, roles: map[string]spec{}, numCtx: map[string]int{}, vocabs: map[string]*llamacpp.Vocab{}, models: map[spec]infer.Model{}}
+	if m.Concurrency < 1 || m.Concurrency > maxConcurrency {
+		return nil, usage.Errorf("--concurrency %d; it must be at least 1 and at most %d", m.Concurrency, maxConcurrency)
 	}
-	if m.threads < 0 {
-		return nil, usagef("--threads %d; it must not be negative", m.threads)
+	if m.Threads < 0 {
+		return nil, usage.Errorf("--threads %d; it must not be negative", m.Threads)
 	}
-	if m.numCtx < 0 || m.numCtx > maxNumCtx {
-		return nil, usagef("--num-ctx %d; it must not be negative, and at most %d", m.numCtx, maxNumCtx)
+	if m.NumCtx < 0 || m.NumCtx > maxNumCtx {
+		return nil, usage.Errorf("--num-ctx %d; it must not be negative, and at most %d", m.NumCtx, maxNumCtx)
 	}
-	if m.patience < 0 {
-		return nil, usagef("--patience %s; it must not be negative", m.patience)
+	if m.Patience < 0 {
+		return nil, usage.Errorf("--patience %s; it must not be negative", m.Patience)
 	}
-	if m.requestTimeout <= 0 {
-		return nil, usagef("--request-timeout %s; it must be above 0", m.requestTimeout)
+	if m.RequestTimeout <= 0 {
+		return nil, usage.Errorf("--request-timeout %s; it must be above 0", m.RequestTimeout)
 	}
 	for role, name := range roles {
 		if name == "" {
-			name = m.model
+			name = m.Model
 		}
 		s, err := m.parse(name)
 		if err != nil {
@@ -157,8 +165,8 @@ func (a *app) newFleet(m *modelFlags, roles map[string]string) (*fleet, error) {
 	if err := f.useTemplate(); err != nil {
 		return nil, err
 	}
-	if m.cacheFile != "off" {
-		file := m.cacheFile
+	if m.Cache != "off" {
+		file := m.Cache
 		if file == "" || file == "force" {
 			dir, err := llamacpp.CacheDir()
 			if err != nil {
@@ -173,14 +181,14 @@ func (a *app) newFleet(m *modelFlags, roles map[string]string) (*fleet, error) {
 		if err != nil {
 			return nil, err
 		}
-		db.OnFailure = func(err error) { a.note("answers are no longer kept: %v", err) }
+		db.OnFailure = func(err error) { env.Note("answers are no longer kept: %v", err) }
 		f.db = db
 	}
 	return f, nil
 }
 
-// order lists the roles so that those of one model follow each other.
-func (f *fleet) order() []string {
+// Order lists the roles so that those of one model follow each other.
+func (f *Fleet) Order() []string {
 	roles := slices.Collect(maps.Keys(f.roles))
 	slices.SortFunc(roles, func(x, y string) int {
 		return strings.Compare(f.roles[x].String()+"\x00"+x, f.roles[y].String()+"\x00"+y)
@@ -189,7 +197,7 @@ func (f *fleet) order() []string {
 }
 
 // Model identifies the model of a role.
-func (f *fleet) Model(ctx context.Context, role string) (infer.Model, error) {
+func (f *Fleet) Model(ctx context.Context, role string) (infer.Model, error) {
 	if _, err := f.Workers(ctx, role); err != nil {
 		return infer.Model{}, err
 	}
@@ -200,7 +208,7 @@ func (f *fleet) Model(ctx context.Context, role string) (infer.Model, error) {
 
 // Refresh asks anew which model answers a role. Where several servers hold it, the
 // first one that differs answers; backends that cannot tell hold what they held.
-func (f *fleet) Refresh(ctx context.Context, role string) (infer.Model, error) {
+func (f *Fleet) Refresh(ctx context.Context, role string) (infer.Model, error) {
 	f.mu.Lock()
 	known, open := f.models[f.roles[role]], slices.Clone(f.bare)
 	if f.current != f.roles[role] {
@@ -226,17 +234,17 @@ func (f *fleet) Refresh(ctx context.Context, role string) (infer.Model, error) {
 }
 
 // Named is the model of a role as the user named it.
-func (f *fleet) Named(role string) string { return f.roles[role].model }
+func (f *Fleet) Named(role string) string { return f.roles[role].model }
 
 // NumCtx is the context length of a role, once it fits.
-func (f *fleet) NumCtx(role string) int { return f.numCtx[role] }
+func (f *Fleet) NumCtx(role string) int { return f.numCtx[role] }
 
 // Hosts are the addresses of Ollama servers.
-func (f *fleet) Hosts() []string { return f.app.ollamaHosts(f.flags) }
+func (f *Fleet) Hosts() []string { return f.flags.OllamaHosts(f.env.Getenv) }
 
 // Raw returns the backend of a role as it was opened, without wrappers; nil when
 // its model is not the open one.
-func (f *fleet) Raw(role string) infer.Backend {
+func (f *Fleet) Raw(role string) infer.Backend {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.current != f.roles[role] || len(f.bare) == 0 {
@@ -247,7 +255,7 @@ func (f *fleet) Raw(role string) infer.Backend {
 
 // Workers returns one backend a worker for a role; closing them is the fleet's
 // affair, so that a model stays loaded while the next role uses it too.
-func (f *fleet) Workers(ctx context.Context, role string) ([]infer.Backend, error) {
+func (f *Fleet) Workers(ctx context.Context, role string) ([]infer.Backend, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s, ok := f.roles[role]
@@ -269,13 +277,13 @@ func (f *fleet) Workers(ctx context.Context, role string) ([]infer.Backend, erro
 	return out, nil
 }
 
-func (f *fleet) closeModels() {
+func (f *Fleet) closeModels() {
 	closed := map[infer.Backend]bool{}
 	for _, b := range f.open {
 		if !closed[b] {
 			closed[b] = true
 			if err := b.Close(); err != nil {
-				f.app.note("closing %s: %v", f.current, err)
+				f.env.Note("closing %s: %v", f.current, err)
 			}
 		}
 	}
@@ -283,7 +291,7 @@ func (f *fleet) closeModels() {
 }
 
 // Close frees the open model, the vocabularies and the cache.
-func (f *fleet) Close() error {
+func (f *Fleet) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closeModels()
@@ -296,7 +304,7 @@ func (f *fleet) Close() error {
 	return nil
 }
 
-func (f *fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
+func (f *Fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
 	var hosts []infer.Backend
 	switch s.backend {
 	case "embedded":
@@ -306,7 +314,7 @@ func (f *fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
 		}
 		hosts = []infer.Backend{b}
 	case "ollama":
-		for _, h := range f.app.ollamaHosts(f.flags) {
+		for _, h := range f.flags.OllamaHosts(f.env.Getenv) {
 			b, err := f.openOllama(ctx, h, s.model)
 			if err != nil {
 				return nil, err
@@ -314,17 +322,17 @@ func (f *fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
 			hosts = append(hosts, b)
 		}
 	case "openai":
-		if len(f.flags.hosts) == 0 {
-			return nil, usagef("--backend openai needs --host, the server's address up to /v1")
+		if len(f.flags.Hosts) == 0 {
+			return nil, usage.Errorf("--backend openai needs --host, the server's address up to /v1")
 		}
-		for _, h := range f.flags.hosts {
-			b, err := openai.New(h, s.model, f.app.getenv("OPENAI_API_KEY"), openai.Options{ContinueFinal: f.flags.continueFinal,
-				Parallel: f.flags.concurrency, Retry: f.policy()})
+		for _, h := range f.flags.Hosts {
+			b, err := openai.New(h, s.model, f.env.Getenv("OPENAI_API_KEY"), openai.Options{ContinueFinal: f.flags.ContinueFinal,
+				Parallel: f.flags.Concurrency, Retry: f.policy()})
 			if err != nil {
 				return nil, err
 			}
 			for _, n := range b.Notes() {
-				f.app.note("%s: %s", infer.Redact(h), n)
+				f.env.Note("%s: %s", infer.Redact(h), n)
 			}
 			hosts = append(hosts, b)
 		}
@@ -341,19 +349,19 @@ func (f *fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
 		} else if m.Digest != identity.Digest || m.TemplateHash != identity.TemplateHash {
 			return nil, fmt.Errorf("the servers hold different versions of %s (%s and %s); pull the same one on all", s.model, infer.ShortDigest(identity.Digest), infer.ShortDigest(m.Digest))
 		}
-		if f.db != nil && (m.Digest != "" || f.flags.cacheFile == "force") {
-			if b, err = cache.Wrap(b, f.db, m, f.flags.cacheFile == "force"); err != nil {
+		if f.db != nil && (m.Digest != "" || f.flags.Cache == "force") {
+			if b, err = cache.Wrap(b, f.db, m, f.flags.Cache == "force"); err != nil {
 				return nil, err
 			}
 		} else if f.db != nil {
-			f.app.note("%s tells no digest of %s: the response cache is off (--cache force uses it all the same)", s.backend, s.model)
+			f.env.Note("%s tells no digest of %s: the response cache is off (--cache force uses it all the same)", s.backend, s.model)
 		}
 		hosts[i] = b
 	}
 	f.models[s] = identity
 	f.bare = bare
 	var out []infer.Backend
-	n := f.flags.concurrency
+	n := f.flags.Concurrency
 	if s.backend == "embedded" {
 		n = 1 // one context: more workers would only wait for each other
 	}
@@ -364,18 +372,18 @@ func (f *fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
 }
 
 // policy is how long the requests of this command are waited for.
-func (f *fleet) policy() infer.RetryPolicy {
-	p := infer.RetryPolicy{Patience: f.flags.patience, Timeout: f.flags.requestTimeout, Notify: func(notice string) { f.app.note("%s", notice) }}
+func (f *Fleet) policy() infer.RetryPolicy {
+	p := infer.RetryPolicy{Patience: f.flags.Patience, Timeout: f.flags.RequestTimeout, Notify: func(notice string) { f.env.Note("%s", notice) }}
 	if p.Patience == 0 {
 		p.Patience = -1
 	}
 	// For tests against servers that fail often; what is no duration is the default.
-	p.First, _ = time.ParseDuration(f.app.getenv("CCMED_RETRY_WAIT"))
+	p.First, _ = time.ParseDuration(f.env.Getenv("CCMED_RETRY_WAIT"))
 	return p
 }
 
-func (f *fleet) openOllama(ctx context.Context, host, model string) (infer.Backend, error) {
-	o := ollama.Options{Parallel: f.flags.concurrency, Retry: f.policy()}
+func (f *Fleet) openOllama(ctx context.Context, host, model string) (infer.Backend, error) {
+	o := ollama.Options{Parallel: f.flags.Concurrency, Retry: f.policy()}
 	b, err := ollama.New(host, model, o)
 	if err != nil {
 		return nil, err
@@ -387,7 +395,7 @@ func (f *fleet) openOllama(ctx context.Context, host, model string) (infer.Backe
 	// With the weights and the engine at hand, tokens are counted exactly.
 	v, err := f.vocab(ctx, m.Path)
 	if err != nil {
-		f.app.note("token counts of %s are estimates: %v", model, err)
+		f.env.Note("token counts of %s are estimates: %v", model, err)
 	}
 	if v == nil {
 		return b, nil
@@ -396,10 +404,28 @@ func (f *fleet) openOllama(ctx context.Context, host, model string) (infer.Backe
 	return ollama.New(host, model, o)
 }
 
+// Prepare keeps the roles that are asked, nil for all, and gives each a context that fits
+// its longest prompt and the tokens of its answer.
+func (f *Fleet) Prepare(ctx context.Context, roles []string, longest map[string][]infer.Prompt, answers map[string]int) error {
+	if roles != nil {
+		maps.DeleteFunc(f.roles, func(role string, _ spec) bool { return !slices.Contains(roles, role) })
+	}
+	for _, role := range f.Order() {
+		if err := f.fit(ctx, role, longest[role], answers[role]); err != nil {
+			return err
+		}
+	}
+	f.shareContext()
+	return nil
+}
+
+// SetContext gives a role a context length.
+func (f *Fleet) SetContext(role string, tokens int) { f.numCtx[role] = tokens }
+
 // fit freezes the context length of a role: --num-ctx, or what the longest of
 // its prompts needs plus the answer's tokens, rounded up to 256. A --num-ctx that
 // is known to be too small is refused here, before items fail one by one.
-func (f *fleet) fit(ctx context.Context, role string, longest []infer.Prompt, answer int) error {
+func (f *Fleet) fit(ctx context.Context, role string, longest []infer.Prompt, answer int) error {
 	bs, err := f.Workers(ctx, role)
 	if err != nil {
 		return err
@@ -413,9 +439,9 @@ func (f *fleet) fit(ctx context.Context, role string, longest []infer.Prompt, an
 		}
 		need, known = max(need, n), known && exact
 	}
-	if n := f.flags.numCtx; n > 0 {
+	if n := f.flags.NumCtx; n > 0 {
 		if known && need+answer > n {
-			return usagef("the longest prompt of the %s needs %d tokens with its answer and --num-ctx is %d; raise it, or leave --num-ctx out to have it fitted",
+			return usage.Errorf("the longest prompt of the %s needs %d tokens with its answer and --num-ctx is %d; raise it, or leave --num-ctx out to have it fitted",
 				role, need+answer, n)
 		}
 		f.numCtx[role] = n
@@ -438,7 +464,7 @@ func (f *fleet) fit(ctx context.Context, role string, longest []infer.Prompt, an
 
 // shareContext gives roles with one model one context length, so that the
 // server does not load it again between steps.
-func (f *fleet) shareContext() {
+func (f *Fleet) shareContext() {
 	for role, s := range f.roles {
 		for other, t := range f.roles {
 			if s == t {
@@ -476,6 +502,34 @@ func countTokens(ctx context.Context, b infer.Backend, p infer.Prompt) (n int, e
 	return len(rendered) * 2 / 5, false, nil
 }
 
+// Estimate says about how many tokens the prompts of a role have, and how many bytes.
+// Counting every prompt exactly would cost a request each on a server: a sample of them
+// gives the tokens a byte.
+func (f *Fleet) Estimate(ctx context.Context, role string, prompts []infer.Prompt) (tokens, bytes int, err error) {
+	bs, err := f.Workers(ctx, role)
+	if err != nil {
+		return 0, 0, err
+	}
+	sampledBytes, sampled := 0, 0
+	step := max(1, len(prompts)/8)
+	for i, p := range prompts {
+		bytes += promptBytes(p)
+		if i%step != 0 {
+			continue
+		}
+		n, _, err := countTokens(ctx, bs[0], p)
+		if err != nil {
+			return 0, 0, err
+		}
+		sampled += n
+		sampledBytes += promptBytes(p)
+	}
+	return int(float64(bytes) * float64(sampled) / float64(max(1, sampledBytes))), bytes, nil
+}
+
+// Spec is a role's model as BACKEND:MODEL.
+func (f *Fleet) Spec(role string) string { return f.roles[role].String() }
+
 func promptBytes(p infer.Prompt) int {
 	n := len(p.Raw) + len(p.LeadIn)
 	for _, m := range p.Messages {
@@ -511,8 +565,8 @@ func (b *borrowed) CountTokens(ctx context.Context, rendered string) (int, error
 	return 0, infer.ErrUnsupported
 }
 
-// hostName is a server's address without a user's password.
-func hostName(h string) string {
+// HostName is a server's address without a user's password.
+func HostName(h string) string {
 	if u, err := url.Parse(h); err == nil && u.Host != "" {
 		return u.Host
 	}

@@ -1,4 +1,4 @@
-package main
+package folder
 
 import (
 	"github.com/ccmed/ccmed/bench/compare"
@@ -9,9 +9,9 @@ import (
 	"github.com/ccmed/ccmed/sft"
 )
 
-// forms are the forms of every file that the program writes as JSON, by the names of their
+// Forms are the forms of every file that the program writes as JSON, by the names of their
 // schemas. With comments they describe their fields.
-func forms(benches task.Registry, c schema.Comments) map[string]*schema.Form {
+func Forms(benches task.Registry, c schema.Comments) map[string]*schema.Form {
 	all := []*schema.Form{
 		schema.Of("manifest", "The manifest of a run", run.Manifest{}, c).Constant("schema", run.Schema),
 		schema.Of("prompt", "A prompt of a run", run.Asked{}, c),

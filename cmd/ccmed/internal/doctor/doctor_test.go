@@ -1,7 +1,6 @@
-package main
+package doctor
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -10,25 +9,31 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/infer/fleet"
 	"github.com/ccmed/ccmed/infer/infertest"
 )
 
 func TestDiagnose(t *testing.T) {
-	var out bytes.Buffer
-	a := &app{stdout: &out, getenv: func(string) string { return "" }}
-	if err := a.diagnose([]finding{{"engine", ok, "llama.cpp", ""}, {"GPU", absent, "no nvidia-smi", "none is needed"}}); err != nil {
+	if err := Diagnose([]Finding{{"engine", OK, "llama.cpp", ""}, {"GPU", Absent, "no nvidia-smi", "none is needed"}}, "1").Err(); err != nil {
 		t.Errorf("nothing is wrong: %v", err)
 	}
+	d := Diagnose([]Finding{{"engine", Faulty, "crashed", "ccmed engine install"}, {"GPU", Absent, "no nvidia-smi", ""}}, "1")
 	var missing *infer.MissingError
-	err := a.diagnose([]finding{{"engine", faulty, "crashed", "ccmed engine install"}})
-	if !errors.As(err, &missing) || exitCode(err) != exitMissing {
+	if err := d.Err(); !errors.As(err, &missing) || d.Faults != 1 {
 		t.Errorf("a fault ends with %v", err)
 	}
-	if s := out.String(); !strings.Contains(s, "ccmed engine install") || !strings.Contains(s, "no nvidia-smi") {
+	var b strings.Builder
+	if err := report.Write(&b, report.Terminal, []report.Section{d.Section()}, report.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.String(); !strings.Contains(s, "ccmed engine install") || !strings.Contains(s, "no nvidia-smi") {
 		t.Errorf("printed %q", s)
 	}
 }
+
+type obj = map[string]any
 
 func TestDiskUse(t *testing.T) {
 	dir := t.TempDir()
@@ -59,7 +64,7 @@ func TestDiskUse(t *testing.T) {
 
 func TestCheckDisk(t *testing.T) {
 	f := checkDisk("disk of runs", filepath.Join(t.TempDir(), "not", "there", "yet"), "free some")
-	if f.Result == ok != (f.Fix == "") || !strings.Contains(f.Detail, "free in ") {
+	if f.Result == OK != (f.Fix == "") || !strings.Contains(f.Detail, "free in ") {
 		t.Errorf("%+v", f)
 	}
 }
@@ -89,16 +94,15 @@ func TestDoctorSeesLogprobs(t *testing.T) {
 		"now and then": {[]infertest.Response{good, good, null}, `the log-probability of "1" is missing`},
 	} {
 		s := infertest.NewServer(t).On("/v1/models", infertest.Response{Body: obj{"data": []obj{{"id": "m"}}}}).On("/v1/chat/completions", c.answers...)
-		var out bytes.Buffer
-		a := &app{stdout: &out, stderr: &out, getenv: func(string) string { return "" }}
-		fs, err := a.checkModel(t.Context(), &modelFlags{model: "m", backend: "openai", hosts: []string{s.URL + "/v1"}, cacheFile: "off", concurrency: 1,
-			patience: time.Millisecond, requestTimeout: time.Minute})
+		env := Env{Env: fleet.Env{Note: t.Logf, Getenv: func(string) string { return "" }}}
+		fs, err := CheckModel(t.Context(), env, &fleet.Flags{Model: "m", Backend: "openai", Hosts: []string{s.URL + "/v1"}, Cache: "off", Concurrency: 1,
+			Patience: time.Millisecond, RequestTimeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
 		said := ""
 		for _, f := range fs {
-			if f.Result == faulty {
+			if f.Result == Faulty {
 				said += f.Detail
 			}
 			if f.Check == "repeated choice" && c.says != "" {

@@ -1,8 +1,9 @@
-package main
+package fleet
 
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -22,8 +23,8 @@ func TestFreeGPU(t *testing.T) {
 		s.On("/api/ps", infertest.Response{Body: loaded})
 		s.On("/api/generate", infertest.Response{Body: `{"model":"big:9b","done":true,"done_reason":"unload"}`})
 		var stderr bytes.Buffer
-		a := &app{stderr: &stderr, getenv: func(string) string { return "" }}
-		f := &fleet{app: a, flags: &modelFlags{gpuLayers: c.gpuLayers, hosts: []string{s.URL}}}
+		env := Env{Note: func(format string, args ...any) { fmt.Fprintf(&stderr, format, args...) }, Getenv: func(string) string { return "" }}
+		f := &Fleet{env: env, flags: &Flags{GPULayers: c.gpuLayers, Hosts: []string{s.URL}}}
 		if err := f.freeGPU(context.Background()); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}

@@ -1,6 +1,7 @@
-package main
+package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/cache"
+	"github.com/ccmed/ccmed/infer/fleet"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 )
 
@@ -28,47 +30,46 @@ func aboutModel(m infer.Model) string {
 }
 
 // checkTemplate says which chat template the engine renders prompts with.
-func checkTemplate(e *llamacpp.Engine, given string) finding {
+func checkTemplate(e *llamacpp.Engine, given string) Finding {
 	whose, foreign := e.Template()
 	detail := map[string]string{"server": "Ollama renders", "file": "the file's own", "given": given + " (--chat-template)"}[whose]
 	if detail == "" {
-		return finding{"chat template", faulty, "the file has none",
+		return Finding{"chat template", Faulty, "the file has none",
 			"choose one: --chat-template " + strings.Join(llamacpp.TemplateNames(), ", ") + " or a Jinja file"}
 	}
 	if foreign != "" {
 		detail += fmt.Sprintf("; %s is no control token of this model, which reads it as text", foreign)
 	}
-	return finding{"chat template", ok, detail, ""}
+	return Finding{"chat template", OK, detail, ""}
 }
 
-// checkModel asks one model a few questions whose answers say what it can do.
-func (a *app) checkModel(ctx context.Context, m *modelFlags) ([]finding, error) {
-	f, err := a.newFleet(m, map[string]string{roleMediator: ""})
+const role = "mediator"
+
+// CheckModel asks one model a few questions whose answers say what it can do.
+func CheckModel(ctx context.Context, env Env, m *fleet.Flags) ([]Finding, error) {
+	f, err := fleet.New(env.Env, m, map[string]string{role: ""})
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	f.numCtx[roleMediator] = 2048
-	if m.numCtx > 0 {
-		f.numCtx[roleMediator] = m.numCtx
-	}
-	id, err := f.Model(ctx, roleMediator)
+	f.SetContext(role, cmp.Or(m.NumCtx, 2048))
+	id, err := f.Model(ctx, role)
 	var missing *infer.MissingError
 	if errors.As(err, &missing) {
-		return []finding{{"model " + m.model, faulty, missing.What, missing.Fix}}, nil
+		return []Finding{{"model " + m.Model, Faulty, missing.What, missing.Fix}}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	fs := []finding{{"model " + id.Name, ok, aboutModel(id), ""}}
-	bs, err := f.Workers(ctx, roleMediator)
+	fs := []Finding{{"model " + id.Name, OK, aboutModel(id), ""}}
+	bs, err := f.Workers(ctx, role)
 	if err != nil {
 		return nil, err
 	}
 	b := bs[0]
-	if e, isEngine := f.Raw(roleMediator).(*llamacpp.Engine); isEngine {
-		t := checkTemplate(e, m.chatTemplate)
-		if fs = append(fs, t); t.Result == faulty {
+	if e, isEngine := f.Raw(role).(*llamacpp.Engine); isEngine {
+		t := checkTemplate(e, m.ChatTemplate)
+		if fs = append(fs, t); t.Result == Faulty {
 			return fs, nil
 		}
 	}
@@ -84,14 +85,14 @@ func (a *app) checkModel(ctx context.Context, m *modelFlags) ([]finding, error) 
 	}
 	first, err := choose()
 	if err != nil {
-		return append(fs, finding{"log-probabilities", faulty, err.Error(), "try another model or backend"}), nil
+		return append(fs, Finding{"log-probabilities", Faulty, err.Error(), "try another model or backend"}), nil
 	}
 	const repeats = 5
 	unscored, same, differ := first.Unscored, 0, 0.0
 	for i := 0; i < repeats && unscored == ""; i++ {
 		again, err := choose()
 		if err != nil {
-			return append(fs, finding{"repeated call", faulty, err.Error(), "try again; look into the server's log"}), nil
+			return append(fs, Finding{"repeated call", Faulty, err.Error(), "try again; look into the server's log"}), nil
 		}
 		if unscored = again.Unscored; again.Argmax() == first.Argmax() {
 			same++
@@ -101,25 +102,25 @@ func (a *app) checkModel(ctx context.Context, m *modelFlags) ([]finding, error) 
 		}
 	}
 	if unscored != "" {
-		fs = append(fs, finding{"log-probabilities", faulty, unscored, "use --backend ollama or embedded, or a server that returns log-probabilities"})
+		fs = append(fs, Finding{"log-probabilities", Faulty, unscored, "use --backend ollama or embedded, or a server that returns log-probabilities"})
 	} else {
-		fs = append(fs, finding{"log-probabilities", ok, fmt.Sprintf("the digits got %.3f of the probability, %q most", first.Mass, fmt.Sprint(first.Argmax()+1)), ""},
-			finding{"repeated choice", ok, fmt.Sprintf("%d of %d gave the same answer, largest difference of a probability %.2g", same, repeats, differ), ""})
+		fs = append(fs, Finding{"log-probabilities", OK, fmt.Sprintf("the digits got %.3f of the probability, %q most", first.Mass, fmt.Sprint(first.Argmax()+1)), ""},
+			Finding{"repeated choice", OK, fmt.Sprintf("%d of %d gave the same answer, largest difference of a probability %.2g", same, repeats, differ), ""})
 	}
 	chat := infer.Prompt{Messages: []infer.Message{{Role: infer.System, Content: "You are helpful."}, {Role: infer.User, Content: "Name three colours."}}}
 	texts, agree := map[string]bool{}, 0
 	for i := range repeats {
 		r, err := b.Chat(bypass, chat, infer.Params{MaxTokens: 24, TopP: 1, Seed: 1})
 		if err != nil {
-			return append(fs, finding{"text", faulty, err.Error(), "try another model or backend"}), nil
+			return append(fs, Finding{"text", Faulty, err.Error(), "try another model or backend"}), nil
 		}
 		if i > 0 && texts[r.Text] {
 			agree++
 		}
 		texts[r.Text] = true
 		if r.Thinking != "" && i == 0 {
-			fs = append(fs, finding{"reasoning", ok, "the model reasons although it was asked not to; answers are looked for after it", ""})
+			fs = append(fs, Finding{"reasoning", OK, "the model reasons although it was asked not to; answers are looked for after it", ""})
 		}
 	}
-	return append(fs, finding{"repeated text", ok, fmt.Sprintf("temperature 0, same seed: %d of %d repetitions equal an earlier text", agree, repeats-1), ""}), nil
+	return append(fs, Finding{"repeated text", OK, fmt.Sprintf("temperature 0, same seed: %d of %d repetitions equal an earlier text", agree, repeats-1), ""}), nil
 }

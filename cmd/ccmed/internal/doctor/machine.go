@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -15,54 +15,63 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/infer/fleet"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 	"github.com/ccmed/ccmed/infer/ollama"
 	"github.com/ccmed/ccmed/sft"
 )
 
-// checkMachine checks everything that needs no model.
-func (a *app) checkMachine(ctx context.Context, m *modelFlags) []finding {
-	var out []finding
-	usable := m.backend == "openai" // then --host names that server, which the model's check asks
+// Env is what doctor takes of the program.
+type Env struct {
+	fleet.Env
+	// Engine looks at the engine, with a GGUF file unless it is "": a library that crashes
+	// must not take the program along.
+	Engine func(ctx context.Context, model string) (llamacpp.Info, error)
+}
+
+// CheckMachine checks everything that needs no model.
+func CheckMachine(ctx context.Context, env Env, m *fleet.Flags) []Finding {
+	var out []Finding
+	usable := m.Backend == "openai" // then --host names that server, which the model's check asks
 	var hosts []string
 	if !usable {
-		hosts = a.ollamaHosts(m)
+		hosts = m.OllamaHosts(env.Getenv)
 	}
 	for _, h := range hosts {
 		f := checkOllama(ctx, h)
-		usable = usable || f.Result == ok
+		usable = usable || f.Result == OK
 		out = append(out, f)
 	}
 	gpu := checkGPU(ctx)
-	engine := a.checkEngine(ctx, m, gpu.Result == ok)
-	usable = usable || engine.Result == ok
+	engine := checkEngine(ctx, env, m, gpu.Result == OK)
+	usable = usable || engine.Result == OK
 	out = append(out, engine)
 	if !usable {
-		out = append(out, finding{"a way to run models", faulty, "neither a server nor the engine", "ccmed engine install"})
+		out = append(out, Finding{"a way to run models", Faulty, "neither a server nor the engine", "ccmed engine install"})
 	}
 	out = append(out, gpu, checkPython(ctx), checkTraining(ctx), checkDisk("disk of runs", "runs", "free some, or put runs elsewhere with --out"))
 	if dir, err := llamacpp.CacheDir(); err != nil {
-		out = append(out, finding{"cache folder", faulty, err.Error(), "set CCMED_CACHE"})
+		out = append(out, Finding{"cache folder", Faulty, err.Error(), "set CCMED_CACHE"})
 	} else {
 		out = append(out, checkDisk("disk of caches", dir, "free some, or put caches elsewhere with CCMED_CACHE"), checkCache(ctx, dir))
 	}
-	return append(out, checkLimits(), finding{"machine", ok, machine(), ""})
+	return append(out, checkLimits(), Finding{"machine", OK, machine(), ""})
 }
 
-func checkOllama(ctx context.Context, host string) finding {
+func checkOllama(ctx context.Context, host string) Finding {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	name := "Ollama at " + hostName(host)
+	name := "Ollama at " + fleet.HostName(host)
 	v, err := ollama.Version(ctx, host)
 	if err != nil {
-		return finding{name, absent, "no answer", "start it with `ollama serve`, or name another with --host"}
+		return Finding{name, Absent, "no answer", "start it with `ollama serve`, or name another with --host"}
 	}
 	models, err := ollama.Models(ctx, host)
 	switch {
 	case err != nil:
-		return finding{name, faulty, err.Error(), "restart the server"}
+		return Finding{name, Faulty, err.Error(), "restart the server"}
 	case len(models) == 0:
-		return finding{name, ok, "version " + v + ", no models", "ollama pull gemma2:2b"}
+		return Finding{name, OK, "version " + v + ", no models", "ollama pull gemma2:2b"}
 	}
 	const most = 5
 	names := make([]string, 0, most)
@@ -73,25 +82,25 @@ func checkOllama(ctx context.Context, host string) finding {
 	if len(models) > most {
 		detail += ", ..."
 	}
-	return finding{name, ok, detail, ""}
+	return Finding{name, OK, detail, ""}
 }
 
-func (a *app) checkEngine(ctx context.Context, m *modelFlags, gpu bool) finding {
+func checkEngine(ctx context.Context, env Env, m *fleet.Flags, gpu bool) Finding {
 	model := ""
-	if strings.HasSuffix(strings.ToLower(m.model), ".gguf") {
-		model = m.model
+	if strings.HasSuffix(strings.ToLower(m.Model), ".gguf") {
+		model = m.Model
 	}
-	i, err := a.engineCheck(ctx, model)
+	i, err := env.Engine(ctx, model)
 	var missing *infer.MissingError
 	switch {
 	case errors.As(err, &missing) && missing.Err != nil:
-		return finding{"engine", faulty, fmt.Sprintf("%s: %v", missing.What, missing.Err), missing.Fix}
+		return Finding{"engine", Faulty, fmt.Sprintf("%s: %v", missing.What, missing.Err), missing.Fix}
 	case missing != nil:
-		return finding{"engine", absent, "not installed", "ccmed engine install"}
+		return Finding{"engine", Absent, "not installed", "ccmed engine install"}
 	case err != nil:
-		return finding{"engine", faulty, err.Error(), "ccmed engine install"}
+		return Finding{"engine", Faulty, err.Error(), "ccmed engine install"}
 	}
-	f := finding{"engine", ok, fmt.Sprintf("llama.cpp %s in %s; %s", i.Release, i.Dir, strings.Join(i.Devices, ", ")), ""}
+	f := Finding{"engine", OK, fmt.Sprintf("llama.cpp %s in %s; %s", i.Release, i.Dir, strings.Join(i.Devices, ", ")), ""}
 	if ffi := loadedLibrary("libffi"); ffi != "" {
 		f.Detail += "; " + ffi
 	}
@@ -131,76 +140,76 @@ func output(ctx context.Context, name string, args ...string) (string, error) {
 	return strings.ReplaceAll(strings.TrimSpace(string(out)), "\n", "; "), err
 }
 
-func checkGPU(ctx context.Context) finding {
+func checkGPU(ctx context.Context) Finding {
 	out, err := output(ctx, "nvidia-smi", "--query-gpu=name,memory.total,memory.free,driver_version", "--format=csv,noheader")
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		return finding{"GPU", absent, "no nvidia-smi", "none is needed for small models; on a workstation install its driver"}
+		return Finding{"GPU", Absent, "no nvidia-smi", "none is needed for small models; on a workstation install its driver"}
 	case err != nil:
-		return finding{"GPU", faulty, strings.TrimSpace("nvidia-smi fails: " + err.Error() + " " + out), "reboot, or install the driver again"}
+		return Finding{"GPU", Faulty, strings.TrimSpace("nvidia-smi fails: " + err.Error() + " " + out), "reboot, or install the driver again"}
 	}
-	return finding{"GPU", ok, out + " (name, memory, free, driver)", ""}
+	return Finding{"GPU", OK, out + " (name, memory, free, driver)", ""}
 }
 
-func checkPython(ctx context.Context) finding {
+func checkPython(ctx context.Context) Finding {
 	out, err := output(ctx, "python3", "--version")
 	fix := "install Python 3.11 or newer"
 	if err != nil {
-		return finding{"Python", absent, "no python3 for fine-tuning", fix}
+		return Finding{"Python", Absent, "no python3 for fine-tuning", fix}
 	}
 	var major, minor int
 	if n, err := fmt.Sscanf(out, "Python %d.%d", &major, &minor); err == nil && n == 2 && (major < 3 || major == 3 && minor < 11) {
-		return finding{"Python", absent, out + " is too old for fine-tuning", fix}
+		return Finding{"Python", Absent, out + " is too old for fine-tuning", fix}
 	}
-	return finding{"Python", ok, out, ""}
+	return Finding{"Python", OK, out, ""}
 }
 
 // checkTraining looks at the environment that `ccmed sft setup` makes.
-func checkTraining(ctx context.Context) finding {
+func checkTraining(ctx context.Context) Finding {
 	const name = "Python packages of training"
 	python, err := sft.DefaultPython()
 	var missing *infer.MissingError
 	switch {
 	case errors.As(err, &missing):
-		return finding{name, absent, "not installed", "ccmed sft setup"}
+		return Finding{name, Absent, "not installed", "ccmed sft setup"}
 	case err != nil:
-		return finding{name, faulty, err.Error(), "ccmed sft setup"}
+		return Finding{name, Faulty, err.Error(), "ccmed sft setup"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	e, err := sft.CheckPython(ctx, python)
 	if err != nil {
-		return finding{name, faulty, err.Error(), "delete " + filepath.Dir(filepath.Dir(python)) + ", then: ccmed sft setup"}
+		return Finding{name, Faulty, err.Error(), "delete " + filepath.Dir(filepath.Dir(python)) + ", then: ccmed sft setup"}
 	}
 	detail := fmt.Sprintf("torch %s, transformers %s, %d GPUs that torch sees", e.Packages["torch"], e.Packages["transformers"], len(e.GPUs))
 	if len(e.Differences) > 0 {
 		detail += "; not the tested versions: " + strings.Join(e.Differences, ", ")
 	}
-	return finding{name, ok, detail, ""}
+	return Finding{name, OK, detail, ""}
 }
 
 // leastDisk is what a run of some hundred dialogues with hidden states, or a small
 // model, needs.
 const leastDisk = 2e9
 
-func checkDisk(name, path, fix string) finding {
+func checkDisk(name, path, fix string) Finding {
 	free, err := sft.FreeDisk(path)
 	if err != nil {
-		return finding{name, faulty, err.Error(), fix}
+		return Finding{name, Faulty, err.Error(), fix}
 	}
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
-	f := finding{name, ok, fmt.Sprintf("%s free in %s", gigabytes(free), path), ""}
+	f := Finding{name, OK, fmt.Sprintf("%s free in %s", gigabytes(free), path), ""}
 	if free < leastDisk {
-		f.Result, f.Fix = faulty, fix
+		f.Result, f.Fix = Faulty, fix
 	}
 	return f
 }
 
 // checkCache says what lies in the cache folder, each part with its size. Files
 // that go while it looks are left out.
-func checkCache(ctx context.Context, dir string) finding {
+func checkCache(ctx context.Context, dir string) Finding {
 	parts := []struct{ name, path string }{{"engine", "engine"}, {"responses", "responses.db"}, {"models", "models"}, {"Python", "python"}, {"checkpoints", "checkpoints"}}
 	var out []string
 	for _, p := range parts {
@@ -209,9 +218,9 @@ func checkCache(ctx context.Context, dir string) finding {
 		}
 	}
 	if len(out) == 0 {
-		return finding{"caches", ok, "empty", ""}
+		return Finding{"caches", OK, "empty", ""}
 	}
-	return finding{"caches", ok, strings.Join(out, ", ") + "; each may be deleted, and is made again when it is needed", ""}
+	return Finding{"caches", OK, strings.Join(out, ", ") + "; each may be deleted, and is made again when it is needed", ""}
 }
 
 func diskUse(ctx context.Context, path string) (n int64) {
@@ -244,14 +253,14 @@ func gigabytes(n int64) string {
 // leastFiles allows a store of hidden states with all its cells open, and servers.
 const leastFiles = 256
 
-func checkLimits() finding {
+func checkLimits() Finding {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
-		return finding{"open files", faulty, err.Error(), "ulimit -n 4096"}
+		return Finding{"open files", Faulty, err.Error(), "ulimit -n 4096"}
 	}
-	f := finding{"open files", ok, fmt.Sprintf("at most %d", l.Cur), ""}
+	f := Finding{"open files", OK, fmt.Sprintf("at most %d", l.Cur), ""}
 	if l.Cur < leastFiles {
-		f.Result, f.Fix = faulty, "ulimit -n 4096"
+		f.Result, f.Fix = Faulty, "ulimit -n 4096"
 	}
 	return f
 }
