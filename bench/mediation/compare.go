@@ -1,7 +1,9 @@
 package mediation
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/ccmed/ccmed/bench/dmis"
 	"github.com/ccmed/ccmed/bench/run"
@@ -33,27 +35,28 @@ func Measures(samples []run.Sample) (ms []stats.Measure, notes []string, err err
 			if !gate.Allows(metric) {
 				continue
 			}
-			x := stats.Measure{Name: metric, Heading: heading(metric), Condition: cond}
-			for _, o := range outcomes {
-				if o.Condition != cond {
-					continue
-				}
-				v, ok := o.Values[metric]
-				obs := stats.Observation{Item: o.Item, Group: o.Context, Value: v, Said: o.path()}
-				if !ok {
-					obs.Unscored = o.Unscored[metric]
-					if obs.Unscored == "" {
-						obs.Unscored = "not measured"
-					}
-				}
-				x.Observations = append(x.Observations, obs)
-			}
+			x := measure(slices.DeleteFunc(slices.Clone(outcomes), func(o Outcome) bool { return o.Condition != cond }), metric)
+			x.Condition = cond
 			if len(x.Observations) > 0 {
 				ms = append(ms, x)
 			}
 		}
 	}
 	return ms, notes, nil
+}
+
+// measure is what outcomes of one condition say of each dialogue by a metric.
+func measure(outcomes []Outcome, metric string) stats.Measure {
+	x := stats.Measure{Name: metric, Heading: heading(metric)}
+	for _, o := range outcomes {
+		v, ok := o.Values[metric]
+		obs := stats.Observation{Item: o.Item, Group: o.Context, Value: v, Said: o.path()}
+		if !ok {
+			obs.Unscored = cmp.Or(o.Unscored[metric], "not measured")
+		}
+		x.Observations = append(x.Observations, obs)
+	}
+	return x
 }
 
 // path says where the conflict's speaker stood before and after.

@@ -2,6 +2,7 @@ package mediation
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -130,7 +131,7 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 	if err := m.shared(byCondition, gate, boot); err != nil {
 		return m, err
 	}
-	if err := m.differences(byCondition, gate, boot, o); err != nil {
+	if err := m.differences(byCondition, gate, o); err != nil {
 		return m, err
 	}
 	gate.Withhold(m.Outcomes)
@@ -394,7 +395,7 @@ func meanOf(v []float64) float64 {
 
 // differences compares, paired by dialogue: D with ND, and every mediated
 // condition with the unmediated and the generic baseline.
-func (m *Metrics) differences(by map[string][]Outcome, gate *Gate, boot stats.Bootstrap, so ScoreOptions) error {
+func (m *Metrics) differences(by map[string][]Outcome, gate *Gate, so ScoreOptions) error {
 	type pair struct{ a, b, metric string }
 	var pairs []pair
 	for _, metric := range []string{AUC, W1, Judge} {
@@ -406,42 +407,24 @@ func (m *Metrics) differences(by map[string][]Outcome, gate *Gate, boot stats.Bo
 			pairs = append(pairs, pair{c, Generic, metric})
 		}
 	}
-	var ps []float64
+	var family []*stats.Comparison
+	var compared []pair
 	for _, p := range pairs {
 		if !gate.Allows(p.metric) {
 			continue
 		}
-		other := map[string]float64{}
-		for _, o := range by[p.b] {
-			if v, ok := o.Values[p.metric]; ok {
-				other[o.Item] = v
-			}
+		c, err := stats.Compare(measure(by[p.b], p.metric), measure(by[p.a], p.metric), stats.Resampling{Resamples: so.Resamples, Seed: so.Seed})
+		switch {
+		case errors.Is(err, stats.ErrNothingShared), errors.Is(err, stats.ErrNoItems), errors.Is(err, stats.ErrOneGroup):
+			continue // there is no difference, or none whose interval is known
+		case err != nil:
+			return fmt.Errorf("%s − %s: %w", p.a, p.b, err)
 		}
-		var d []float64
-		var g []string
-		for _, o := range by[p.a] {
-			v, ok := o.Values[p.metric]
-			w, okW := other[o.Item]
-			if ok && okW {
-				d, g = append(d, v-w), append(g, o.Context)
-			}
-		}
-		if len(d) < 2 {
-			continue
-		}
-		e, err := boot.Mean(d, g)
-		if err != nil {
-			return fmt.Errorf("interval of %s − %s: %w", p.a, p.b, err)
-		}
-		pv, err := stats.SignFlip(d, g, so.Resamples, so.Seed)
-		if err != nil {
-			return fmt.Errorf("permutation test of %s − %s: %w", p.a, p.b, err)
-		}
-		m.Differences = append(m.Differences, Difference{A: p.a, B: p.b, Metric: p.metric, Value: e, P: pv})
-		ps = append(ps, pv)
+		family, compared = append(family, &c), append(compared, p)
 	}
-	for i, p := range stats.Holm(ps) {
-		m.Differences[i].PHolm = p
+	stats.Adjust(family)
+	for i, c := range family {
+		m.Differences = append(m.Differences, Difference{A: compared[i].a, B: compared[i].b, Metric: compared[i].metric, Value: c.Difference, P: c.P, PHolm: c.PHolm})
 	}
 	return nil
 }

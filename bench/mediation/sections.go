@@ -289,7 +289,7 @@ func differenceSection(m Metrics) report.Section {
 			report.Text(report.PValue(d.P)), report.Text(report.PValue(d.PHolm)), report.Text(mark)})
 	}
 	return report.Section{Title: "Paired differences", Tables: []report.Table{t}, Figures: []report.Figure{differenceFigure(m)},
-		Notes: []string{fmt.Sprintf("one family of %d, Holm-corrected; ~ means no significant difference at %.2f", len(m.Differences), stats.Alpha)}}
+		Notes: []string{fmt.Sprintf("one family of %d, Holm-corrected, with the intervals of ccmed compare (Student's t by scenario context); ~ means no significant difference at %.2f", len(m.Differences), stats.Alpha)}}
 }
 
 // differenceFigure shows the paired differences with their intervals.

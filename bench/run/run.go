@@ -34,10 +34,8 @@ const (
 	Schema = 2
 	// SampleSchema is that of a line of samples.jsonl.
 	SampleSchema = 1
-	// MetricsSchema is that of metrics.json. 2 has calibration, the aligned curve and
-	// the mean trajectory, where the task has them. 3 has exact intervals where contexts
-	// agree, and reasons where there is none.
-	MetricsSchema = 3
+	// MetricsSchema is that of metrics.json; docs/formats.md says what each version brought.
+	MetricsSchema = 4
 )
 
 // Key identifies a sample within a run.
