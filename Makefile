@@ -86,7 +86,7 @@ torture: build
 
 # BenchmarkStatesTransformers needs CCMED_BENCH_PYTHON, see scripts/test_python.sh.
 bench:
-	go test -run '^$$' -bench . -benchmem ./bench/run ./probe/linear ./probe/activation ./infer/llamacpp
+	go test -run '^$$' -bench . -benchmem ./bench/run ./probe/linear ./probe/activation ./infer/llamacpp ./cmd/ccmed
 
 clean:
 	rm -rf bin

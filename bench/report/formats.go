@@ -2,8 +2,13 @@ package report
 
 import (
 	"bytes"
+	"compress/gzip"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"html/template"
+	"io"
+	"slices"
 	"strings"
 
 	"github.com/ccmed/ccmed/bench/visible"
@@ -67,14 +72,63 @@ func encode(sections []Section) (string, error) {
 	return visible.JSON(b.String()), nil
 }
 
+// pack is a part of a long list's blocks: JSON, compressed by gzip, as base64.
+type pack struct {
+	Section int // counted from 0
+	Items   int // of a pack; the last one may have fewer
+	Text    template.HTML
+}
+
+// packItems is the number of items of a pack, and of those that a page holds as they are.
+const packItems = 2000
+
 // embed is the same document for a script element: <, > and & are escaped, so that
-// no text in it can end the element or begin another.
-func embed(sections []Section) (string, error) {
+// no text in it can end the element or begin another. The blocks of longer lists than
+// packItems lie in packs: a page of 100,000 dialogues would be too large to open.
+func embed(sections []Section) (string, []pack, error) {
+	sections = slices.Clone(sections)
+	var packs []pack
+	for i, s := range sections {
+		if s.Browser == nil || len(s.Browser.Items) <= packItems {
+			continue
+		}
+		b := *s.Browser
+		b.Items = slices.Clone(b.Items)
+		for part := range slices.Chunk(b.Items, packItems) {
+			text, err := packBlocks(part)
+			if err != nil {
+				return "", nil, err
+			}
+			packs = append(packs, pack{i, packItems, text})
+		}
+		sections[i].Browser = &b
+	}
 	b, err := json.Marshal(newDocument(sections))
+	if err != nil {
+		return "", nil, fmt.Errorf("encode the report: %w", err)
+	}
+	return visible.JSON(string(b)), packs, nil
+}
+
+// packBlocks compresses the blocks of items and takes them away from these.
+func packBlocks(items []Item) (template.HTML, error) {
+	blocks := make([][]Block, len(items))
+	for i := range items {
+		blocks[i], items[i].Blocks = items[i].Blocks, nil
+	}
+	plain, err := json.Marshal(blocks)
 	if err != nil {
 		return "", fmt.Errorf("encode the report: %w", err)
 	}
-	return visible.JSON(string(b)), nil
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := io.WriteString(z, visible.JSON(string(plain))); err != nil {
+		return "", fmt.Errorf("compress the report: %w", err)
+	}
+	if err := z.Close(); err != nil {
+		return "", fmt.Errorf("compress the report: %w", err)
+	}
+	return template.HTML(base64.StdEncoding.EncodeToString(b.Bytes())), nil
 }
 
 func markdown(sections []Section) string {

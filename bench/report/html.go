@@ -36,6 +36,7 @@ type (
 		Contents bool // a list of the sections is worth its place
 		// Data is the report as JSON, escaped for a script element.
 		Data   template.JS
+		Packs  []pack
 		Script template.JS
 		// ScriptHash is the script's source expression for the page's policy.
 		ScriptHash string
@@ -81,12 +82,12 @@ func page(sections []Section, title string) (string, error) {
 	if title == "" {
 		title = "ccmed report"
 	}
-	data, err := embed(sections)
+	data, packs, err := embed(sections)
 	if err != nil {
 		return "", err
 	}
 	hash := sha256.Sum256([]byte(pageScript))
-	v := pageView{Title: visible.Text(title), Style: template.CSS(figureCSS + pageCSS), Data: template.JS(data), Script: template.JS(pageScript),
+	v := pageView{Title: visible.Text(title), Style: template.CSS(figureCSS + pageCSS), Data: template.JS(data), Packs: packs, Script: template.JS(pageScript),
 		ScriptHash: "sha256-" + base64.StdEncoding.EncodeToString(hash[:])}
 	titled := 0
 	for i, s := range sections {

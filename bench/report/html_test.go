@@ -1,6 +1,8 @@
 package report_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -175,6 +177,47 @@ func TestHTMLCarriesItsJSON(t *testing.T) {
 
 // TestHTMLIsAccessible checks what a machine can: order of headings, names of
 // regions, heads of tables, ids of their own.
+// The blocks of a long list are in packs: with them the page holds all of its JSON.
+func TestHTMLPacksALongList(t *testing.T) {
+	b := &report.Browser{Name: "items"}
+	for i := range 4001 {
+		b.Items = append(b.Items, report.Item{Title: strconv.Itoa(i), Blocks: []report.Block{{Text: fmt.Sprintf("</script> \x1b %d", i)}}})
+	}
+	page := render(t, report.HTML, report.Options{}, report.Section{Title: "s"}, report.Section{Browser: b})
+	if b.Items[0].Blocks == nil {
+		t.Error("the caller's items have lost their blocks")
+	}
+	if strings.Contains(page, " 77\"") {
+		t.Error("the blocks of a long list are in the page as they are")
+	}
+	var blocks [][]report.Block
+	for _, m := range regexp.MustCompile(`<script class="pack" type="text/plain" data-section="1" data-items="2000">([^<]*)</script>`).FindAllStringSubmatch(page, -1) {
+		text, err := base64.StdEncoding.DecodeString(m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		z, err := gzip.NewReader(bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var part [][]report.Block
+		if err := json.NewDecoder(z).Decode(&part); err != nil {
+			t.Fatal(err)
+		}
+		if blocks = append(blocks, part...); len(part) > 2000 {
+			t.Errorf("a pack holds %d items", len(part))
+		}
+	}
+	if len(blocks) != 4001 {
+		t.Fatalf("the packs hold the blocks of %d of 4,001 items", len(blocks))
+	}
+	for i, bs := range blocks {
+		if want := fmt.Sprintf("</script> \x1b %d", i); len(bs) != 1 || bs[0].Text != want {
+			t.Fatalf("item %d has %+v, want the text %q", i, bs, want)
+		}
+	}
+}
+
 func TestHTMLIsAccessible(t *testing.T) {
 	page := render(t, report.HTML, report.Options{Title: "Report"}, append(full[:2:2], report.Section{Title: "Figures", Figures: allFigures}, report.Section{Title: "Nothing"})...)
 	ids, refs, level, heads := map[string]bool{}, []string{}, 0, 0

@@ -50,8 +50,53 @@
     button.addEventListener('click', () => copy(tools.querySelector('pre'), button));
     tools.prepend(button);
   }
+
+  // The blocks of a long list lie beside the report in compressed packs: they are read
+  // when an item is opened, searched or saved.
+  const packsOf = (section) => {
+    const packs = [...document.querySelectorAll(`script.pack[data-section="${section}"]`)];
+    const read = async (k) => {
+      const bytes = Uint8Array.from(atob(packs[k].textContent), (c) => c.charCodeAt(0));
+      return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))).json();
+    };
+    return { count: packs.length, size: Number(packs[0]?.dataset.items), read };
+  };
+  const packed = document.querySelector('script.pack') !== null;
+  // saved is the whole report, in parts: one string of a long list may be too long.
+  const saved = async () => {
+    const parts = [];
+    for (const [i, section] of report.sections.entries()) {
+      const packs = packsOf(i);
+      if (!packs.count) {
+        parts.push(i ? ',' : '', JSON.stringify(section));
+        continue;
+      }
+      const { browser, ...rest } = section;
+      parts.push(i ? ',' : '', JSON.stringify({ ...rest, browser: { ...browser, items: [] } }).slice(0, -']}}'.length));
+      for (let k = 0, n = 0; k < packs.count; k++) {
+        for (const blocks of await packs.read(k)) {
+          parts.push(n ? ',' : '', JSON.stringify({ ...browser.items[n++], blocks }));
+        }
+      }
+      parts.push(']}}');
+    }
+    return ['{"sections":[', ...parts, ']}'];
+  };
   const save = element('a', { download: 'report.json', class: 'button' }, 'Save everything as JSON');
-  save.href = URL.createObjectURL(new Blob([source.textContent], { type: 'application/json' }));
+  const linkTo = (parts) => URL.createObjectURL(new Blob(parts, { type: 'application/json' }));
+  if (packed) {
+    save.href = '#';
+    save.addEventListener('click', async (e) => {
+      if (save.href.startsWith('blob:')) return;
+      e.preventDefault();
+      said.textContent = 'Reading everything';
+      save.href = linkTo(await saved());
+      said.textContent = '';
+      save.click();
+    });
+  } else {
+    save.href = linkTo([source.textContent]);
+  }
   document.querySelector('header').append(save);
 
   // An open item.
@@ -102,9 +147,9 @@
     if (t.unscored) head.append(' ', element('span', { class: 'unscored' }, 'unscored: ' + t.unscored));
     return element('li', {}, head, t.text ? element('p', { class: 'said', dir: 'auto' }, t.text) : '');
   };
-  const opened = (item) => {
+  const opened = (blocks) => {
     const body = element('div', { class: 'body' });
-    for (const b of item.blocks || []) {
+    for (const b of blocks) {
       if (b.title) body.append(element('h3', {}, b.title));
       for (const n of b.notes || []) body.append(element('p', { class: 'note', dir: 'auto' }, n));
       if (b.facts) {
@@ -128,7 +173,9 @@
     return into;
   };
 
-  const browse = (place, browser) => {
+  const mostRows = 2000; // that stand in the page at once
+
+  const browse = (place, browser, packs) => {
     const items = browser.items || [];
     const facets = (browser.facets || []).map((f, i) => {
       const values = new Map((f.order || []).map((v) => [v, 0]));
@@ -145,24 +192,37 @@
 
     const cell = (name, value) => (value === '' ? ''
       : element('span', { class: 'cell' }, element('span', { class: 'key' }, name + ' '), element('span', { dir: 'auto' }, value)));
-    const rows = items.map((item, i) => {
+    const rows = items.map((item, i) => ({ item, i, li: null, details: null, built: false, haystack: null }));
+    const byDetails = new Map();
+    const make = (row) => {
+      const { item } = row;
       const summary = element('summary', {}, element('span', { class: 'cell title' }, item.title),
         ...shown.map((f) => cell(f.name, (item.facets[f.index] || []).join(', '))),
         ...measures.map((m) => cell(m.name, item.measures[m.index]?.toFixed(m.digits).replace('-', '−') ?? '')),
         item.note ? element('span', { class: 'cell reason', dir: 'auto' }, item.note) : '');
-      const details = element('details', {}, summary);
-      const li = element('li', {}, details);
-      return { item, i, li, details, built: false, haystack: null };
-    });
-    const byDetails = new Map(rows.map((r) => [r.details, r]));
-    const list = element('ul', { class: 'items' }, ...rows.map((r) => r.li));
-    list.addEventListener('toggle', (e) => { // toggle does not bubble: caught on its way down
+      row.details = element('details', {}, summary);
+      row.li = element('li', {}, row.details);
+      byDetails.set(row.details, row);
+    };
+    const list = element('ul', { class: 'items' });
+    list.addEventListener('toggle', async (e) => { // toggle does not bubble: caught on its way down
       const row = byDetails.get(e.target);
       if (row && !row.built) {
         row.built = true;
-        row.details.append(opened(row.item));
+        row.details.append(opened((packs.count ? (await packs.read(Math.floor(row.i / packs.size)))[row.i % packs.size] : row.item.blocks) || []));
       }
     }, true);
+
+    const ready = (row, blocks) => { row.haystack = texts([row.item, blocks], []).join('\n').toLowerCase(); };
+    let reading = false;
+    const readAll = async () => { // what is packed, for the search
+      if (reading) return;
+      reading = true;
+      for (let k = 0; k < packs.count; k++) {
+        (await packs.read(k)).forEach((blocks, i) => ready(rows[k * packs.size + i], blocks));
+        filter();
+      }
+    };
 
     const search = element('input', { type: 'search', autocomplete: 'off', spellcheck: 'false' });
     const selects = shown.map((f) => {
@@ -182,20 +242,40 @@
     const status = element('p', { role: 'status', class: 'status' });
     const clear = element('button', { type: 'button' }, 'Clear');
 
+    const more = element('button', { type: 'button' });
+    let sorted = rows;
+    let most = mostRows;
     const filter = () => {
       const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
       let left = 0;
-      for (const r of rows) {
+      let unread = 0;
+      let moved = false;
+      const visibleRows = [];
+      for (const r of sorted) {
         let keep = shown.every((f, k) => !selects[k].value || (r.item.facets[f.index] || []).includes(selects[k].value));
         if (keep && words.length) {
-          r.haystack ??= texts(r.item, []).join('\n').toLowerCase();
-          keep = words.every((w) => r.haystack.includes(w));
+          if (r.haystack === null && !packs.count) ready(r, r.item.blocks);
+          unread += r.haystack === null;
+          keep = r.haystack !== null && words.every((w) => r.haystack.includes(w));
         }
-        if (r.li.hidden === keep) r.li.hidden = !keep;
+        if (keep && left < most) {
+          if (!r.li) make(r);
+          moved ||= !r.li.isConnected;
+          visibleRows.push(r.li);
+        }
+        if (r.li && r.li.hidden === (keep && left < most)) r.li.hidden = !r.li.hidden;
         if (keep) left++;
       }
-      status.textContent = `${count(left)} of ${count(rows.length)} ${visible(browser.name)}`;
+      if (moved) list.replaceChildren(...visibleRows);
+      more.hidden = left <= most;
+      more.textContent = `Show ${count(Math.min(mostRows, left - most))} more`;
+      status.textContent = `${count(left)} of ${count(rows.length)} ${visible(browser.name)}` + (unread ? `, ${count(unread)} still to be read` : '');
+      if (unread) readAll();
     };
+    more.addEventListener('click', () => {
+      most += mostRows;
+      filter();
+    });
     const collator = new Intl.Collator('en', { numeric: true });
     const reorder = () => {
       const of = orders[sort.value].of;
@@ -205,7 +285,9 @@
         if (a === null || b === null) return (a === null) - (b === null) || r.i - s.i; // the unknown comes last
         return sign * (typeof a === 'string' ? collator.compare(a, b) : a - b) || r.i - s.i;
       });
-      list.append(...keyed.map(([, r]) => r.li));
+      sorted = keyed.map(([, r]) => r);
+      list.replaceChildren();
+      filter();
     };
     search.addEventListener('input', filter);
     selects.forEach((s) => s.addEventListener('change', filter));
@@ -222,20 +304,23 @@
     const controls = element('form', { class: 'controls', role: 'search', 'aria-label': 'Filter and sort ' + browser.name },
       labelled('search', search), ...shown.map((f, k) => labelled(f.name, selects[k])), labelled('sort by', sort), labelled('descending', descending), clear);
     controls.addEventListener('submit', (e) => e.preventDefault());
+    place.replaceChildren(controls, status, list, more);
     filter();
-    place.replaceChildren(controls, status, list);
+    if (packs.count) return;
 
     // Texts are made ready for the first search while the reader looks around.
     const later = window.requestIdleCallback || ((f) => setTimeout(() => f({ timeRemaining: () => 5 }), 50));
     let next = 0;
     const prepare = (deadline) => {
       while (next < rows.length && deadline.timeRemaining() > 1) {
-        rows[next].haystack ??= texts(rows[next].item, []).join('\n').toLowerCase();
+        if (rows[next].haystack === null) ready(rows[next], rows[next].item.blocks);
         next++;
       }
       if (next < rows.length) later(prepare);
     };
     later(prepare);
   };
-  for (const place of document.querySelectorAll('.browser')) browse(place, report.sections[place.dataset.section].browser);
+  for (const place of document.querySelectorAll('.browser')) {
+    browse(place, report.sections[place.dataset.section].browser, packsOf(place.dataset.section));
+  }
 })();

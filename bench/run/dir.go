@@ -401,7 +401,7 @@ func (d *Dir) end(status string, sum *Summary, sums map[string]lineSum) error {
 // in memory. A torn last line is left out. The iteration ends after an error; one
 // that comes last is a *ChangedError about the samples before it.
 func (d *Dir) All() iter.Seq2[Sample, error] {
-	return func(yield func(Sample, error) bool) {
+	return readAhead(func(yield func(Sample, error) bool) {
 		file := filepath.Join(d.path, SamplesFile)
 		for l, err := range d.lines(SamplesFile) {
 			if err != nil {
@@ -413,7 +413,7 @@ func (d *Dir) All() iter.Seq2[Sample, error] {
 				return
 			}
 		}
-	}
+	})
 }
 
 // Each iterates over samples that are at hand, as All does over those of a run.

@@ -79,6 +79,57 @@ func readLines(file string) iter.Seq2[line, error] {
 	}
 }
 
+// Bounds of what readAhead holds at once: samples and bytes of their data.
+const (
+	batchSamples = 64
+	batchBytes   = 1 << 20
+)
+
+// readAhead iterates over samples that are decoded on another core while the ones
+// before them are used.
+func readAhead(samples iter.Seq2[Sample, error]) iter.Seq2[Sample, error] {
+	type read struct {
+		Sample
+		err error
+	}
+	return func(yield func(Sample, error) bool) {
+		batches, stop := make(chan []read, 1), make(chan struct{})
+		go func() {
+			defer close(batches)
+			var batch []read
+			size := 0
+			for s, err := range samples {
+				batch, size = append(batch, read{s, err}), size+len(s.Data)
+				if len(batch) < batchSamples && size < batchBytes {
+					continue
+				}
+				select {
+				case batches <- batch:
+					batch, size = nil, 0
+				case <-stop:
+					return
+				}
+			}
+			select {
+			case batches <- batch:
+			case <-stop:
+			}
+		}()
+		defer func() { // the file is closed when the iteration is over
+			close(stop)
+			for range batches {
+			}
+		}()
+		for batch := range batches {
+			for _, r := range batch {
+				if !yield(r.Sample, r.err) {
+					return
+				}
+			}
+		}
+	}
+}
+
 func withNewline(text []byte) []byte { return append(slices.Clip(text), '\n') }
 
 // decode reads a line as JSON; what it cannot take is told with file and line.

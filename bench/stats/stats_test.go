@@ -197,3 +197,34 @@ func TestClusterIntervalsCoverTheTruth(t *testing.T) {
 		t.Errorf("intervals over items cover the mean in %.3f of the samples; the test has no clusters", got)
 	}
 }
+
+// Of very many clusters no more resamples are drawn than bound the work, and the interval
+// is still that of the normal distribution.
+func TestResamplesOfManyClusters(t *testing.T) {
+	for groups, want := range map[int]int{10: 10_000, 5000: 10_000, 20_000: 2500, 100_000: 1000} {
+		drawn := -1 // the first call is of all items
+		if _, err := (stats.Bootstrap{Resamples: 10_000}).Counted(func([]int) float64 { drawn++; return 0 }, names(groups)); err != nil {
+			t.Fatal(err)
+		}
+		if drawn != want {
+			t.Errorf("%d resamples of %d clusters, want %d", drawn, groups, want)
+		}
+	}
+	v := make([]float64, 100_000)
+	for i := range v {
+		v[i] = float64(i % 2)
+	}
+	e, err := stats.Bootstrap{Resamples: 10_000, Seed: 3}.Mean(v, nil)
+	if half := 1.96 * 0.5 / math.Sqrt(1e5); err != nil || math.Abs(e.Hi-0.5-half) > 0.1*half || math.Abs(0.5-e.Lo-half) > 0.1*half {
+		t.Errorf("%+v, %v; want 0.5 ± %.5f", e, err, half)
+	}
+}
+
+// names are the names of so many groups.
+func names(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = strconv.Itoa(i)
+	}
+	return out
+}

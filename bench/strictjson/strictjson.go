@@ -107,8 +107,8 @@ func Check(b []byte, opts ...Option) error {
 		return e
 	}
 	nul, entries := slices.Contains(opts, RefuseNUL), slices.Contains(opts, RefuseNullEntries)
-	d := jsontext.NewDecoder(bytes.NewReader(b))
-	var names []map[string]string // keys of the open objects, by their folded form
+	d := jsontext.NewDecoder(bytes.NewBuffer(b)) // which, unlike other readers, is not copied
+	var open []object
 	for first := true; ; first = false {
 		// A name is a string token of an object before which an even number of tokens was read.
 		kind, n := d.StackIndex(d.StackDepth())
@@ -129,25 +129,61 @@ func Check(b []byte, opts ...Option) error {
 				return &Error{Field: path(d.StackPointer()), Offset: d.InputOffset(), What: "null stands in a list", Remedy: "give the value, or take the entry out"}
 			}
 		case '{':
-			names = append(names, map[string]string{})
+			open = append(open, object{})
 		case '}':
-			names = names[:len(names)-1]
+			open = open[:len(open)-1]
 		case '"':
+			name := kind == '{' && n%2 == 0
+			if !name && !nul {
+				continue
+			}
 			s := t.String()
 			if nul && strings.ContainsRune(s, 0) {
 				return &Error{Field: path(d.StackPointer()), Offset: d.InputOffset(), What: "the text holds the character NUL", Remedy: "take it out"}
 			}
-			if kind != '{' || n%2 != 0 {
+			if !name {
 				continue
 			}
-			seen, folded := names[len(names)-1], fold(s)
-			if other, twice := seen[folded]; twice {
+			if other, twice := open[len(open)-1].add(s); twice {
 				return &Error{Field: path(d.StackPointer()), Offset: d.InputOffset(),
 					What: fmt.Sprintf("the keys %q and %q of one object differ in case only", cut(other), cut(s)), Remedy: "keep one of them"}
 			}
-			seen[folded] = s
 		}
 	}
+}
+
+// object holds the keys of an object that is being read: in a list, and by their folded
+// form where there are many.
+type object struct {
+	keys   []string
+	folded map[string]string
+}
+
+// fewKeys are as many as a list is searched for one by one.
+const fewKeys = 32
+
+// add adds a key, or finds the one that encoding/json would take for the same.
+func (o *object) add(key string) (other string, twice bool) {
+	if len(o.keys) < fewKeys {
+		for _, k := range o.keys {
+			if strings.EqualFold(k, key) {
+				return k, true
+			}
+		}
+		o.keys = append(o.keys, key)
+		return "", false
+	}
+	if o.folded == nil {
+		o.folded = map[string]string{}
+		for _, k := range o.keys {
+			o.folded[fold(k)] = k
+		}
+	}
+	f := fold(key)
+	if other, twice = o.folded[f]; !twice {
+		o.folded[f] = key
+	}
+	return other, twice
 }
 
 // fold maps the names that encoding/json takes for one field to one name: those

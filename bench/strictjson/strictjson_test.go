@@ -3,6 +3,7 @@ package strictjson
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -146,6 +147,23 @@ func BenchmarkCheck(b *testing.B) {
 	for b.Loop() {
 		if err := Check(text); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// An object of many keys is searched as one of few is.
+func TestManyKeys(t *testing.T) {
+	keys := func(last string) []byte {
+		var b strings.Builder
+		b.WriteString("{")
+		for i := range 200 {
+			fmt.Fprintf(&b, `"k%d":1,`, i)
+		}
+		return []byte(b.String() + `"` + last + `":1}`)
+	}
+	for last, twice := range map[string]bool{"k200": false, "K3": true, "K150": true} {
+		if err := Check(keys(last)); (err != nil) != twice {
+			t.Errorf("with the key %s at the end: %v", last, err)
 		}
 	}
 }

@@ -101,11 +101,8 @@ func (u *Decided) decided() bool {
 func (a *Answers) add(u *Decided, s run.Sample) error {
 	switch s.Step {
 	case StepDecide:
-		d, unscored, err := ReadDecision(s)
-		for i := range d.Curve {
-			d.Curve[i].Top = nil
-		}
-		u.Decision, u.Unscored = d, unscored
+		var err error
+		u.Decision, u.Unscored, err = readDecision(s)
 		return err
 	case StepUtterance:
 		u.Line, u.LineUnscored = &Utterance{}, s.Unscored
@@ -144,17 +141,34 @@ func (a *Answers) ended(step, stop string) {
 	a.Cut[step] = r
 }
 
-// ReadDecision decodes a sample of the deciding step, and says why it holds no usable
-// answer, "" where it does.
-func ReadDecision(s run.Sample) (d Decision, unscored string, err error) {
-	if err := json.Unmarshal(s.Data, &d); err != nil {
-		return d, "", fmt.Errorf("timing sample of item %s: %w", s.Item, err)
+// readDecision decodes a sample of the deciding step without the raw alternatives, and
+// says why it holds no usable answer, "" where it does.
+func readDecision(s run.Sample) (Decision, string, error) {
+	var read struct {
+		Decision
+		Curve []struct {
+			Point
+			Top skipped `json:"top"`
+		} `json:"curve"`
+	}
+	if err := json.Unmarshal(s.Data, &read); err != nil {
+		return Decision{}, "", fmt.Errorf("timing sample of item %s: %w", s.Item, err)
+	}
+	d := read.Decision
+	d.Curve = make([]Point, len(read.Curve))
+	for i, p := range read.Curve {
+		d.Curve[i] = p.Point
 	}
 	if s.Unscored != "" {
 		return d, s.Unscored, nil
 	}
 	return d, d.fault(), nil
 }
+
+// skipped is JSON that is not decoded.
+type skipped struct{}
+
+func (*skipped) UnmarshalJSON([]byte) error { return nil }
 
 // fault says why a decision is none about its dialogue: it names a turn that could not
 // be predicted, or holds what is no probability. A model cannot decide so; a file that

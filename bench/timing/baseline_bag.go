@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ccmed/ccmed/probe/linear"
 )
@@ -160,17 +163,25 @@ func (in BaselineInput) crossValidated(ctx context.Context) ([]BaselineResult, e
 		foldOf[i] = folds[s]
 	}
 	curves := make([][]float64, len(in.Eval))
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(runtime.GOMAXPROCS(0))
 	for f := range k {
-		train, test := linear.Split(foldOf, f)
-		bag, err := TrainBagOfWords(ctx, linear.At(in.Eval, train))
-		if err != nil {
-			return nil, err
-		}
-		for _, i := range test {
-			if curves[i], err = bag.Probabilities(in.Eval[i].Turns); err != nil {
-				return nil, err
+		all.Go(func() error {
+			train, test := linear.Split(foldOf, f)
+			bag, err := TrainBagOfWords(ctx, linear.At(in.Eval, train))
+			if err != nil {
+				return err
 			}
-		}
+			for _, i := range test {
+				if curves[i], err = bag.Probabilities(in.Eval[i].Turns); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return nil, err
 	}
 	return in.ruled(BagBaseline+", cross-validated", fmt.Sprintf("the other contexts of these %d dialogues, %d folds", len(in.Eval), k), curves), nil
 }

@@ -39,7 +39,13 @@ func NewResult(ctx context.Context, in task.Input, reword func(string) string) (
 		r.Scored = s
 		return r, err
 	}
+	read := make(chan struct{})
+	go func() { // the records, while the answers are read
+		defer close(read)
+		_, _ = in.Dialogues(ctx, in.At)
+	}()
 	a, err := r.answers()
+	<-read
 	if err != nil {
 		return nil, err
 	}

@@ -362,7 +362,7 @@ func TestWhatIsNoPredictionIsUnscored(t *testing.T) {
 	good := predictions(t, 30, func(i, gold int) int { return min(gold+i%3, 10) })
 	change := func(i int, of func(*Decision)) []run.Sample {
 		ss := slices.Clone(good)
-		d, why, err := ReadDecision(ss[i])
+		d, why, err := readDecision(ss[i])
 		if err != nil || why != "" {
 			t.Fatal(why, err)
 		}

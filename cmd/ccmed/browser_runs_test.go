@@ -35,7 +35,7 @@ var hostile = []string{
 
 // scriptedRecords writes n records made of the sample, with hostile messages after
 // the conflict, and reads them again.
-func scriptedRecords(t *testing.T, n int) (path string, ds []dialogue.Dialogue) {
+func scriptedRecords(t testing.TB, n int) (path string, ds []dialogue.Dialogue) {
 	t.Helper()
 	sample := t.TempDir()
 	if err := dialogue.Write(sample, dialogue.Sample()); err != nil {
@@ -79,7 +79,7 @@ func scriptedRecords(t *testing.T, n int) (path string, ds []dialogue.Dialogue) 
 }
 
 // scriptedRun writes a run whose steps need no model.
-func scriptedRun[I any](t *testing.T, path, data string, ds []dialogue.Dialogue, models map[string]infer.Model, options map[string]any, task run.Task[I]) {
+func scriptedRun[I any](t testing.TB, path, data string, ds []dialogue.Dialogue, models map[string]infer.Model, options map[string]any, task run.Task[I]) {
 	t.Helper()
 	options["data"], options["split"] = data, ""
 	id := run.Identity{Task: task.Name, Version: "0.0.0", Models: models, Options: options, Seed: 1, DataHash: dialogue.Hash(ds)}
@@ -105,7 +105,7 @@ func scripted(roles ...string) map[string]infer.Model {
 
 // scriptedTiming writes a timing run whose predictions are right, early, late,
 // missing or unscored in turn.
-func scriptedTiming(t *testing.T, path, data string, ds []dialogue.Dialogue) {
+func scriptedTiming(t testing.TB, path, data string, ds []dialogue.Dialogue) {
 	task := run.Task[dialogue.Dialogue]{Name: "timing"}
 	for _, d := range ds {
 		task.Units = append(task.Units, run.Unit[dialogue.Dialogue]{Item: d.Key(), Condition: string(timing.Stream), Value: d})

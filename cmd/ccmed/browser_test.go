@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -322,6 +323,63 @@ func TestBrowserManyDialogues(t *testing.T) {
 	slices.Reverse(golds)
 	if !slices.IsSorted(golds) {
 		t.Error("the order does not turn round")
+	}
+	c.quiet()
+}
+
+// TestBrowserLongList uses a list whose texts are packed: it opens, searches and saves an
+// item of the last pack, and shows no more rows at once than a page can hold.
+func TestBrowserLongList(t *testing.T) {
+	c := newChromium(t)
+	b := report.Browser{Name: "dialogues", Title: "id", Measures: []string{"turn"}}
+	for i := range 4100 {
+		b.Items = append(b.Items, report.Item{Title: strconv.Itoa(i), Measures: report.Values{float64(i)}, Blocks: []report.Block{{Text: fmt.Sprintf("the words of <%d>", i)}}})
+	}
+	var html bytes.Buffer
+	if err := report.Write(&html, report.HTML, []report.Section{{Title: "Every dialogue", Browser: &b}}, report.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "long.html")
+	if err := os.WriteFile(file, html.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c.open(file)
+	rows := func(want int) {
+		t.Helper()
+		if got := eval[int](c, shownRows+".length"); got != want {
+			t.Errorf("%d rows are shown, want %d", got, want)
+		}
+	}
+	rows(2000)
+	eval[bool](c, "document.querySelector('.browser > button').click(), true")
+	rows(4000)
+	eval[bool](c, "document.querySelector('.controls input[type=checkbox]').click(), true") // descending
+	if got := eval[string](c, "document.querySelector('.items .title').textContent"); got != "4099" {
+		t.Errorf("turned round, the list begins with %q", got)
+	}
+	c.tabTo(searchField)
+	c.do(chromedp.KeyEvent("words <4099>"))
+	c.await(statusLine + " === '1 of 4,100 dialogues'")
+	rows(1)
+	eval[bool](c, shownRows+"[0].querySelector('summary').click(), true")
+	c.await("document.querySelector('.items [open] .text')?.textContent === 'the words of <4099>'")
+	saved := t.TempDir()
+	if _, err := chromedp.CallBrowser(c.ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{Behavior: browser.SetDownloadBehaviorBehaviorAllow, DownloadPath: saved}); err != nil {
+		t.Fatal(err)
+	}
+	eval[bool](c, "document.querySelector('a[download]').click(), true")
+	var d struct{ Sections []report.Section }
+	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		text, err := os.ReadFile(filepath.Join(saved, "report.json"))
+		if err == nil && json.Unmarshal(text, &d) == nil {
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatal("the page saves no JSON in 20 s")
+		}
+	}
+	if items := d.Sections[0].Browser.Items; len(items) != 4100 || items[4099].Blocks[0].Text != "the words of <4099>" {
+		t.Errorf("%d items are saved", len(items))
 	}
 	c.quiet()
 }
