@@ -33,8 +33,9 @@ var unsteady = []struct {
 	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "HOST"},
 	{regexp.MustCompile(`("(?:version|go|host|os|hostname|ccmed_version|revision|git_hash|identity_hash|samples_sha256|metrics_sha256|content_sha256|sha256|prompts_sha256|errors_sha256)": ?)"[^"]*"`), `${1}"…"`},
 	{regexp.MustCompile(`("(?:pid|cpus|lock)": ?)\d+`), "${1}0"},
+	{regexp.MustCompile(`(seconds +)[0-9.]+`), "${1}SECONDS"},
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "HASH"},
-	{regexp.MustCompile(`\b0\.0\d{5,}\b`), "SECONDS"}, // of an answer of the scripted server
+	{regexp.MustCompile(`(?m)(,\d+,\d+,\d+,)[0-9.e-]+$`), "${1}SECONDS"}, // the last columns of an export
 	{regexp.MustCompile(`[-.\w]+, [a-z]+/[a-z0-9]+, \d+ CPUs?`), "MACHINE"},
 	{regexp.MustCompile(`TIME on [-.\w]+:`), "TIME on MACHINE:"},
 	{regexp.MustCompile(`go1\.[0-9.]+`), "GO"},
