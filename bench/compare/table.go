@@ -129,7 +129,10 @@ func differenceText(d *stats.Comparison) string {
 
 // effectWords says how large a significant difference is, and "~" for any other.
 func effectWords(d *stats.Comparison, n nouns) string {
-	if !d.Significant() {
+	switch {
+	case d.Weak != "":
+		return d.Weak
+	case !d.Significant():
 		return "~"
 	}
 	way := "higher"

@@ -67,8 +67,9 @@ type Turn struct {
 	Speaker string
 	Agent   int // 1, 2 or Mediator
 	Message string
-	// Label names the DMIS stage of the conflict speaker after the turn, whoever
-	// speaks it; before the conflict, what the turn is there for ("transition").
+	// Label names the DMIS stage of the one who speaks the turn, as the turn shows it:
+	// the public code asks about each turn's own speaker. Before the conflict it says what
+	// the turn is there for ("transition").
 	Label string
 	Phase string
 }

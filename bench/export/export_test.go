@@ -73,7 +73,7 @@ func write(t *testing.T, path, text string) {
 
 func identity(task string) run.Identity {
 	m := infer.Model{Backend: "ollama", Name: "org/gemma2:9b", Digest: "sha256:aa"}
-	return run.Identity{Task: task, Version: "1.2.3", Seed: 7, DataHash: "dd", Options: map[string]any{"data": "data/sample", "temperature": 0.5, "max_tokens": 60},
+	return run.Identity{Task: task, Version: "1.2.3", Seed: 7, DataHash: "dd", Options: map[string]any{"data": "data/sample", "label_reliability": map[string]any{"turns": 285, "agree": 179, "kappa": map[string]any{"value": 0.48}}, "temperature": 0.5, "max_tokens": 60},
 		Models: map[string]infer.Model{"mediator": m, "simulator": m, "labeller": m, "judge": m}, NumCtx: map[string]int{"mediator": 1024}}
 }
 
@@ -221,7 +221,7 @@ func after(turn, stage int) mediation.TurnLabel {
 	return l
 }
 
-// mediated are lines under two conditions, labelled by one whose card is qualified.
+// mediated are lines under two conditions, labelled as reliably as the records.
 func mediated(t *testing.T) []run.Sample { return mediatedBy(t, 3) }
 
 // mediatedBy has a card of 39 recorded labels, 13 each of the stages 0, 1 and 2; where
@@ -236,7 +236,7 @@ func mediatedBy(t *testing.T, wrong int) []run.Sample {
 		}
 		given.Recorded = recorded.String()
 		item := fmt.Sprint(100 + i)
-		u := mediation.Utterance{Gold: 3, Turn: 3, LastTurn: 5, Stage: "Denial", Context: "c3", Source: "none"}
+		u := mediation.Utterance{Gold: 3, Turn: 3, LastTurn: 5, Stage: "Denial", Context: fmt.Sprint("c", 3+i/3), Source: "none"}
 		out = append(out, sample(t, mediation.StepUtterance, item, mediation.Card, 0, "", u),
 			sample(t, mediation.StepLabel, item, mediation.Card, 0, "", mediation.Labels{Pre: after(3, 0), After: []mediation.TurnLabel{given}}))
 	}
@@ -301,7 +301,7 @@ func TestMediationRows(t *testing.T) {
 		t.Errorf("first row %+v", r)
 	}
 	lost := rows[mediation.Row](x)[2]
-	if lost.Scored || lost.Unscored == nil || !strings.HasPrefix(*lost.Unscored, "delta_auc, auc_paige") || !strings.Contains(*lost.Unscored, "mass 0.01") || lost.AUC != nil || lost.JudgeScore == nil {
+	if lost.Scored || lost.Unscored == nil || !strings.HasPrefix(*lost.Unscored, "delta_auc, delta_auc_own, auc_paige") || !strings.Contains(*lost.Unscored, "mass 0.01") || lost.AUC != nil || lost.JudgeScore == nil {
 		t.Errorf("row without a label: %+v, reason %v", lost, lost.Unscored)
 	}
 	if r := rows[mediation.Row](x)[3]; r.JudgeScore != nil || !r.Scored || r.Utterance != nil {

@@ -9,8 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/mediation"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/stats"
 	"github.com/ccmed/ccmed/bench/timing"
 )
 
@@ -19,21 +21,24 @@ import (
 //
 //	sklearn.metrics.cohen_kappa_score(recorded, given, weights="quadratic") = 0.7272727272727273
 //
-// (scikit-learn 1.9) and the labeller is qualified; with 9 of 13 it is 0.2622950819672132 and the
-// labeller is not.
+// (scikit-learn 1.9) and the labels are reliable; with 9 of 13 it is 0.2622950819672132 and
+// they are weak: their numbers are said with a caution. With all of them the answer is
+// constant, and nothing is said.
 func TestWithheld(t *testing.T) {
 	for _, c := range []struct {
 		wrong     int
 		grade     string
 		kappa     float64
 		said      bool
-		cautioned string
+		cautioned string // "" of findings
 	}{
-		{3, "qualified", 0.7272727272727273, true, ""},
-		{9, "not qualified", 0.2622950819672132, false, "quadratic kappa 0.26 is below 0.6"},
+		{3, mediation.Reliable, 0.7272727272727273, true, ""},
+		{9, mediation.Weak, 0.2622950819672132, true, mediation.WeakLabels},
+		{13, mediation.DegenerateLabels, 0, false, "constant answer"},
 	} {
+		finding := c.cautioned == ""
 		x := read(t, identity("mediation"), mediatedBy(t, c.wrong))
-		if all := strings.Join(x.Cautions(), "\n"); (all == "") != c.said || !strings.Contains(all, c.cautioned) {
+		if all := strings.Join(x.Cautions(), "\n"); (all == "") != finding || !strings.Contains(all, c.cautioned) {
 			t.Errorf("%s: cautions %q", c.grade, all)
 		}
 		for i, r := range rows[mediation.Row](x) {
@@ -45,10 +50,10 @@ func TestWithheld(t *testing.T) {
 			}
 			for name, column := range r.Metrics() {
 				if *column != nil {
-					t.Errorf("row %d says %s of a labeller who is not qualified", i, name)
+					t.Errorf("row %d says %s of a constant labeller", i, name)
 				}
 			}
-			if r.Scored || r.Unscored == nil || !strings.Contains(*r.Unscored, "withheld: the labeller is not qualified") || r.PreStage != nil || r.PostStage != nil || len(r.TrajectoryStage) > 0 {
+			if r.Scored || r.Unscored == nil || !strings.Contains(*r.Unscored, "withheld: labeller: degenerate: constant answer") || r.PreStage != nil || r.PostStage != nil || len(r.TrajectoryStage) > 0 {
 				t.Errorf("row %d: %+v, reason %v", i, r, r.Unscored)
 			}
 		}
@@ -63,7 +68,7 @@ func TestWithheld(t *testing.T) {
 		for _, s := range log.Results.Scores {
 			said += s.Scored
 		}
-		if (said > 0) != c.said || (len(log.Eval.Metadata.Cautions) == 0) != c.said {
+		if (said > 0) != c.said || (len(log.Eval.Metadata.Cautions) == 0) != finding {
 			t.Errorf("%s: inspect has %d values and the cautions %q", c.grade, said, log.Eval.Metadata.Cautions)
 		}
 		dir, err := x.WriteHarness(t.TempDir(), false)
@@ -74,7 +79,7 @@ func TestWithheld(t *testing.T) {
 		if strings.Contains(results, `"delta_auc,none"`) != c.said || strings.Contains(results, "auc_paige_stderr") && !c.said {
 			t.Errorf("%s: lm-eval has\n%s", c.grade, results)
 		}
-		if files, _ := filepath.Glob(filepath.Join(dir, "cautions_*.txt")); (len(files) == 0) != c.said {
+		if files, _ := filepath.Glob(filepath.Join(dir, "cautions_*.txt")); (len(files) == 0) != finding {
 			t.Errorf("%s: caution files %v", c.grade, files)
 		}
 	}
@@ -140,7 +145,7 @@ func TestConstantJudgeIsWithheld(t *testing.T) {
 		}
 		// The two lines of mediated are judged too: 4 and 4, or they would add to the others.
 		samples = judged(t, samples, 4)
-		gate, err := mediation.NewGate(samples)
+		gate, err := mediation.NewGate(samples, &dialogue.Agreement{Kappa: stats.Estimate{Value: 0.48}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -74,7 +74,7 @@ func (Bench) Flags(f *pflag.FlagSet) task.Call {
 	task.Suggest(f, "turn", "gold", predicted)
 	f.StringVar(&c.Utterances, "utterances", "", `lines made elsewhere instead of the model's: a run, or a JSON file {"per_sid":[{"sid","predicted_turn","utterance"}]}`)
 	f.StringVar(&c.Baselines, "baselines", "", "a mediation run whose baselines are used; it must have the same simulator, labeller, judge, data and seed")
-	f.IntVar(&c.CardItems, "card-items", 40, "dialogues whose recorded continuations are labelled for the labeller card")
+	f.IntVar(&c.CardItems, "card-items", 120, "dialogues whose recorded continuations are labelled for the labeller card")
 	task.Reads(f, "judge", "turn", "utterances", "baselines")
 	c.RegisterInstruments(f)
 	return c
@@ -142,19 +142,22 @@ type settings struct {
 	NoLeadIn     bool     `json:"no_lead_in"`
 	HideMediator bool     `json:"hide_mediator"`
 	Recorded     bool     `json:"recorded"`
+	// LabelReliability is that of the recorded labels of conflict speakers' own turns in
+	// the data, both splits; nil where no turn was labelled twice.
+	LabelReliability *dialogue.Agreement `json:"label_reliability,omitempty"`
 }
 
 // instrumentSettings must agree between runs that are compared, and between a run and the
 // one whose baselines it uses.
 var instrumentSettings = []string{"sim_temperature", "sim_max_tokens", "min_mass", "history", "no_lead_in", "hide_mediator", "recorded"}
 
-func (c *Call) settings() settings {
+func (c *Call) settings(recorded *dialogue.Agreement) settings {
 	o, turn := c.Options, c.Turn
 	if p, ok := strings.CutPrefix(turn, predicted); ok {
 		turn = predicted + absolute(p)
 	}
 	return settings{c.Records.Settings(), c.Rubric, turn, absolute(c.Utterances), absolute(c.Baselines), c.CardItems, o.Temperature, o.MaxTokens,
-		o.SimTemp, o.SimMaxTokens, o.MinMass, o.Form, o.NoLeadIn, o.HideMediator, c.Recorded}
+		o.SimTemp, o.SimMaxTokens, o.MinMass, o.Form, o.NoLeadIn, o.HideMediator, c.Recorded, recorded}
 }
 
 // predicted begins the value of --turn that names a run.
@@ -188,8 +191,12 @@ func (c *Call) Plan(ctx context.Context, env task.Env) (task.Plan, error) {
 	if err != nil {
 		return task.Plan{}, err
 	}
+	recorded, err := c.recordedLabels(ctx, env, all)
+	if err != nil {
+		return task.Plan{}, err
+	}
 	p := task.Plan{Task: t, Size: len(ds), Items: task.Keys(ds), DataHash: dialogue.Hash(ds), Templates: c.Options.Prompts.Hashes(TemplateNames()...),
-		Settings: c.settings(), Longest: map[string][]infer.Prompt{},
+		Settings: c.settings(recorded), Longest: map[string][]infer.Prompt{},
 		Answer: map[string]int{RoleMediator: c.Options.MaxTokens, RoleSimulator: c.Options.SimMaxTokens, RoleLabeller: 1, RoleJudge: 1}}
 	for role := range Roles(items) {
 		p.Roles = append(p.Roles, role)
@@ -214,6 +221,29 @@ func (c *Call) Plan(ctx context.Context, env task.Env) (task.Plan, error) {
 	return p, nil
 }
 
+// recordedLabels is the reliability of the recorded labels in all records beside the run's.
+func (c *Call) recordedLabels(ctx context.Context, env task.Env, all []dialogue.Dialogue) (*dialogue.Agreement, error) {
+	of := c.Records
+	of.Split, of.Lenient = "", true
+	splits, err := of.Splits()
+	if err != nil {
+		return nil, err
+	}
+	if len(splits) > 1 {
+		all = nil
+		for _, s := range splits {
+			of.Split = s
+			ds, err := env.All(ctx, of)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, ds...)
+		}
+	}
+	_, own, err := dialogue.LabelReliability(all, uint64(env.Seed))
+	return own, err
+}
+
 func (c *Call) preview(items []Item, longest map[string][]infer.Prompt) (task.Preview, error) {
 	out := task.Preview{Calls: map[string][]infer.Prompt{}, First: map[string]infer.Prompt{}}
 	for _, it := range items {
@@ -233,8 +263,8 @@ func (c *Call) preview(items []Item, longest map[string][]infer.Prompt) (task.Pr
 
 // items builds the units of a run over ds, which are some of all dialogues of the data.
 func (c *Call) items(env task.Env, ds, all []dialogue.Dialogue) ([]Item, error) {
-	card := cardDialogues(ds, c.CardItems)
 	if c.Recorded {
+		card := cardDialogues(ds, c.CardItems)
 		var items []Item
 		for _, d := range ds {
 			items = append(items, RecordedItems(d)...)
@@ -248,6 +278,12 @@ func (c *Call) items(env task.Env, ds, all []dialogue.Dialogue) ([]Item, error) 
 	if err != nil {
 		return nil, err
 	}
+	return c.itemsOf(ds, mediated, env.Note)
+}
+
+// itemsOf builds the units of dialogues that are mediated so.
+func (c *Call) itemsOf(ds []dialogue.Dialogue, mediated func(dialogue.Dialogue) []Item, note func(string, ...any)) ([]Item, error) {
+	card := cardDialogues(ds, c.CardItems)
 	var items []Item
 	left := 0
 	for _, d := range ds {
@@ -257,6 +293,11 @@ func (c *Call) items(env task.Env, ds, all []dialogue.Dialogue) ([]Item, error) 
 			continue
 		}
 		items = append(items, own...)
+		if len(own) > 0 {
+			if m, ok := MatchedItem(d, own[0].Turn); ok {
+				items = append(items, m)
+			}
+		}
 		if c.Baselines == "" {
 			items = append(items, BaselineItems(d)...)
 			if card[d.Key()] {
@@ -265,7 +306,7 @@ func (c *Call) items(env task.Env, ds, all []dialogue.Dialogue) ([]Item, error) 
 		}
 	}
 	if left > 0 {
-		env.Note("%d dialogues are left out: the given turns or lines do not have them", left)
+		note("%d dialogues are left out: the given turns or lines do not have them", left)
 	}
 	if len(items) == 0 {
 		return nil, errors.New("no dialogue is left to mediate")

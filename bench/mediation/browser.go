@@ -15,13 +15,14 @@ import (
 
 // conditionWords say how a condition's line comes about.
 var conditionWords = map[string]string{
-	ND:          "the model, from the dialogue alone",
-	D:           "the model, told the conflict's stage",
-	Foreign:     "a line made elsewhere",
-	GroundTruth: "the record's own mediation",
-	Generic:     "a fixed line that fits any conflict",
-	Unmediated:  "nobody steps in",
-	Card:        "the recorded continuation, for the labeller card",
+	ND:           "the model, from the dialogue alone",
+	D:            "the model, told the conflict's stage",
+	Foreign:      "a line made elsewhere",
+	GroundTruth:  "the record's own mediation",
+	Generic:      "a fixed line that fits any conflict",
+	Unmediated:   "nobody steps in",
+	UnmediatedAt: "nobody steps in, from the turn at which the mediator would speak",
+	Card:         "the recorded continuation, for the labeller card",
 }
 
 // shownMeasures are the measures of a dialogue under a condition; dialogues are
@@ -29,7 +30,7 @@ var conditionWords = map[string]string{
 var shownMeasures = []struct{ metric, name string }{{AUC, "AUC"}, {W1, "signed W1"}, {Judge, "Judge"}}
 
 // browsedConditions are the conditions in the order of a page.
-var browsedConditions = []string{ND, D, Foreign, GroundTruth, Generic, Unmediated, Card}
+var browsedConditions = []string{ND, D, Foreign, GroundTruth, Generic, Unmediated, UnmediatedAt, Card}
 
 // browsed is a dialogue under a condition.
 type browsed struct{ item, condition string }
@@ -64,8 +65,11 @@ func (r *Result) Browser(ctx context.Context) (report.Browser, []string, error) 
 		}
 	}
 	b.Dialogues = task.NewDialogues(ctx, r.in.Run, browsedConditions, measures, nil)
-	if m.PipelineCheck {
+	switch {
+	case m.Withheld():
 		b.Notes = append(b.Notes, PipelineCheck+"; the stages and scores are the models' raw answers, and no AUC is shown")
+	case m.PipelineCheck:
+		b.Notes = append(b.Notes, WeakLabels)
 	}
 	for _, o := range m.Outcomes {
 		b.outcomes[browsed{o.Item, o.Condition}] = o

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/dmis"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/stats"
@@ -18,14 +19,15 @@ var comparedMetrics = []string{DAUC, AUC, W1, Judge}
 
 // Measures returns the headline metrics of a run's samples, baselines and card
 // included, of each dialogue and condition, for stats.Compare. A metric that rests
-// on a labeller who is not qualified, or on a constant answer, is left out; notes
-// say so.
-func Measures(samples []run.Sample) (ms []stats.Measure, notes []string, err error) {
+// on a constant answer, or on labels of which nothing is known, is left out; one that
+// rests on weak labels is marked; notes say so. recorded is the reliability of the
+// recorded labels; nil where it is unknown.
+func Measures(samples []run.Sample, recorded *dialogue.Agreement) (ms []stats.Measure, notes []string, err error) {
 	outcomes, err := Outcomes(samples)
 	if err != nil {
 		return nil, nil, err
 	}
-	gate, err := NewGate(samples)
+	gate, err := NewGate(samples, recorded)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -36,7 +38,7 @@ func Measures(samples []run.Sample) (ms []stats.Measure, notes []string, err err
 				continue
 			}
 			x := measure(slices.DeleteFunc(slices.Clone(outcomes), func(o Outcome) bool { return o.Condition != cond }), metric)
-			x.Condition = cond
+			x.Condition, x.Weak = cond, gate.Weak(metric)
 			if len(x.Observations) > 0 {
 				ms = append(ms, x)
 			}

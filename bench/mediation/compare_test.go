@@ -19,7 +19,7 @@ func TestMeasures(t *testing.T) {
 	var sides [2][]stats.Measure
 	var outcomes []Outcome
 	for i, s := range [][]run.Sample{samplesOfUnits(t, a...), samplesOfUnits(t, b...)} {
-		ms, notes, err := Measures(s)
+		ms, notes, err := Measures(s, recordedLabels)
 		if err != nil || len(notes) != 0 || len(ms) != 8 {
 			t.Fatalf("%d measures, notes %q, %v; want ND and D by four metrics", len(ms), notes, err)
 		}
@@ -49,15 +49,54 @@ func TestMeasures(t *testing.T) {
 	}
 }
 
-func TestMeasuresWithoutAQualifiedLabeller(t *testing.T) {
-	c := study(18)
-	for i := range c {
-		if c[i].condition == Card {
-			c[i].after = []int{0, 5, 1, 4, 2, 3}
+// A difference on weak labels is never significant, whatever its p.
+func TestMeasuresOfWeakLabels(t *testing.T) {
+	sides := func(change func(u *unit)) (a, b []stats.Measure) {
+		us := study(120)
+		for i := range us {
+			change(&us[i])
 		}
+		a, _, err := Measures(samplesOfUnits(t, us...), recordedLabels)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range us {
+			if us[i].condition == ND {
+				us[i].after = us[i+1].after // as D does
+			}
+		}
+		b, _, err = Measures(samplesOfUnits(t, us...), recordedLabels)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a, b
 	}
-	ms, notes, err := Measures(samplesOfUnits(t, c...))
-	if err != nil || len(ms) != 0 || len(notes) != 1 || !strings.HasPrefix(notes[0], "the labeller is not qualified") {
-		t.Errorf("%+v, %q, %v", ms, notes, err)
+	significant := func(a, b []stats.Measure) (n int) {
+		for i := range a {
+			c, err := stats.Compare(a[i], b[i], stats.Resampling{Resamples: 200, Seed: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.Significant() {
+				n++
+			}
+		}
+		return n
+	}
+	if n := significant(sides(func(*unit) {})); n == 0 {
+		t.Error("reliable labels give no significant difference")
+	}
+	a, b := sides(func(u *unit) {
+		if u.condition == Card {
+			u.after = []int{0, 5, 1, 4, 2, 3}
+		}
+	})
+	if n := significant(a, b); n > 0 || len(a) != 8 {
+		t.Errorf("%d of %d differences on weak labels are significant", n, len(a))
+	}
+	for _, m := range a {
+		if weak := strings.HasPrefix(m.Weak, "weak labels, κ "); weak != (m.Name != Judge) {
+			t.Errorf("%s is marked %q", m.Name, m.Weak)
+		}
 	}
 }

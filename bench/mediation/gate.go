@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/dmis"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/stats"
@@ -17,30 +18,32 @@ type Gate struct {
 	Notes      []string      // what else keeps metrics back
 	// judge says why the judge's scores alone are kept back, labels why all metrics are.
 	labels, judge string
+	grade         string
 }
 
 // Withheld begins the reason why a metric may not be said.
 const Withheld = "withheld: "
 
-// Grades of a labeller, see Gate.Grade.
-const (
-	Qualified    = "qualified"
-	NotQualified = "not qualified"
-	NoCard       = "no card"
-)
-
-// NewGate looks at the samples of a run, baselines and card included.
-func NewGate(samples []run.Sample) (*Gate, error) {
+// NewGate looks at the samples of a run, baselines and card included. recorded is the
+// reliability of the recorded labels; nil where it is unknown.
+func NewGate(samples []run.Sample, recorded *dialogue.Agreement) (*Gate, error) {
 	g := &Gate{}
 	var err error
-	if g.Labeller, err = Labeller(samples); err != nil {
+	if g.Labeller, err = Labeller(samples, recorded); err != nil {
 		return nil, err
 	}
-	switch {
-	case g.Labeller == nil:
-		g.note("no labeller card in this run (--card-items 0): no AUC or W1 is printed without one")
-	case !g.Labeller.Qualified:
-		g.note("the labeller is not qualified: " + strings.Join(g.Labeller.Why, "; "))
+	switch c := g.Labeller; {
+	case c == nil:
+		g.grade = NoCard
+		g.withholdAll("no labeller card in this run (--card-items 0): no AUC or W1 is printed without one")
+	case c.Grade == DegenerateLabels:
+		g.grade = DegenerateLabels
+		g.withholdAll("nothing rests on the labeller: " + strings.Join(c.Why, "; "))
+	case c.Grade == Weak:
+		g.grade = Weak
+		g.Notes = append(g.Notes, "the labels are weak: "+strings.Join(c.Why, "; "))
+	default:
+		g.grade = Reliable
 	}
 	units, keys := group(samples)
 	// The card's labels apart: varied ones there must not hide constant ones here.
@@ -62,6 +65,7 @@ func NewGate(samples []run.Sample) (*Gate, error) {
 	for _, card := range []bool{false, true} {
 		if s, share := stats.MajorityShare(stages[card]); share > stats.DegenerateShare {
 			of := map[bool]string{false: "labels", true: "labels of the card"}[card]
+			g.grade = DegenerateLabels
 			g.constant(&g.labels, fmt.Sprintf("labeller: degenerate: constant answer (%s in %.0f %% of %d %s)", dmis.Stage(s), 100*share, len(stages[card]), of))
 		}
 	}
@@ -71,7 +75,8 @@ func NewGate(samples []run.Sample) (*Gate, error) {
 	return g, nil
 }
 
-func (g *Gate) note(why string) {
+// withholdAll notes why nothing that rests on labels may be said.
+func (g *Gate) withholdAll(why string) {
 	g.Notes = append(g.Notes, why)
 	g.labels = why
 }
@@ -83,8 +88,17 @@ func (g *Gate) constant(of *string, why string) {
 	}
 }
 
-// PipelineCheck is true when no number of the run is a finding.
-func (g *Gate) PipelineCheck() bool { return g.labels != "" }
+// PipelineCheck is true when no number of the run is a finding: of weak labels none is,
+// of others none may be said.
+func (g *Gate) PipelineCheck() bool { return g.grade != Reliable }
+
+// Weak says why no difference on the labels is significant: "" of reliable labels.
+func (g *Gate) Weak(metric string) string {
+	if g.grade != Weak || !onLabels(metric) {
+		return ""
+	}
+	return fmt.Sprintf("weak labels, κ %.2f", g.Labeller.Kappa)
+}
 
 // Allows tells whether a metric may be said. The judge is not checked against people
 // here; its scores are said only where the run is more than a pipeline check.
@@ -98,19 +112,12 @@ func (g *Gate) why(metric string) string {
 	return g.labels
 }
 
-// Grade is what the labeller's card says of it.
-func (g *Gate) Grade() string {
-	switch {
-	case g.Labeller == nil:
-		return NoCard
-	case g.Labeller.Qualified:
-		return Qualified
-	}
-	return NotQualified
-}
+// Grade is Reliable, Weak, DegenerateLabels or NoCard. Constant labels are degenerate
+// whatever the card says.
+func (g *Gate) Grade() string { return g.grade }
 
 // Withhold takes out of outcomes what may not be said, and leaves the reasons: metrics,
-// and stages of a labeller that does not qualify.
+// and stages where nothing rests on the labels.
 func (g *Gate) Withhold(outcomes []Outcome) {
 	for i := range outcomes {
 		o := &outcomes[i]
@@ -125,7 +132,7 @@ func (g *Gate) Withhold(outcomes []Outcome) {
 			}
 			o.Withheld[metric] = Withheld + why
 		}
-		if g.PipelineCheck() {
+		if g.labels != "" {
 			o.PreStage, o.PostStage, o.Trajectory, o.NoDirection = nil, nil, nil, false
 		}
 	}

@@ -34,13 +34,16 @@ import (
 
 // Conditions.
 const (
-	ND          = "ND"           // the model, dialogue only
-	D           = "D"            // the model, with the stage's name, pattern and move
-	Unmediated  = "unmediated"   // the speakers go on by themselves, simulated like the others
-	Generic     = "generic"      // a fixed line that fits any conflict
-	GroundTruth = "ground-truth" // the record's mediation
-	Foreign     = "foreign"      // lines made elsewhere
-	Card        = "card"         // recorded continuations, for the labeller card
+	ND         = "ND"         // the model, dialogue only
+	D          = "D"          // the model, with the stage's name, pattern and move
+	Unmediated = "unmediated" // the speakers go on by themselves, simulated like the others
+	// UnmediatedAt is Unmediated from the turn at which the mediator of the dialogue speaks,
+	// where that is not the conflict turn: what AUC and W1 of that turn are held against.
+	UnmediatedAt = "unmediated-at-turn"
+	Generic      = "generic"      // a fixed line that fits any conflict
+	GroundTruth  = "ground-truth" // the record's mediation
+	Foreign      = "foreign"      // lines made elsewhere
+	Card         = "card"         // recorded continuations, for the labeller card
 )
 
 // Baselines are the conditions that need no mediator.
@@ -162,7 +165,8 @@ type Labels struct {
 	Pre TurnLabel `json:"pre"`
 	// After holds one label a turn after the mediation, in order.
 	After []TurnLabel `json:"after"`
-	// Again repeats Pre past the cache, for self-consistency (card only).
+	// Again is Pre with the stages listed and numbered the other way round (card only); its
+	// P are in the order of stages, its Top as the model answered.
 	Again *TurnLabel `json:"again,omitempty"`
 }
 
@@ -230,6 +234,11 @@ func Task(items []Item, o Options) (run.Task[Item], error) {
 	return t, nil
 }
 
+// unspoken tells whether nobody mediates under a condition.
+func unspoken(condition string) bool {
+	return condition == Unmediated || condition == UnmediatedAt || condition == Card
+}
+
 // Roles says which model roles the items need.
 func Roles(items []Item) map[string]bool {
 	need := map[string]bool{RoleLabeller: true}
@@ -243,7 +252,7 @@ func Roles(items []Item) map[string]bool {
 		if it.Recorded == nil {
 			need[RoleSimulator] = true
 		}
-		if it.Condition != Unmediated && it.Condition != Card {
+		if !unspoken(it.Condition) {
 			need[RoleJudge] = true
 		}
 	}
@@ -316,7 +325,7 @@ func (o Options) utter(ctx context.Context, b infer.Backend, u run.Unit[Item], _
 	it := u.Value
 	d := it.Dialogue
 	out := Utterance{Gold: d.ConflictTurn, Turn: it.Turn, LastTurn: d.LastTurn(), Stage: d.Stage.String(), Context: d.ContextKey(), Source: "given", Text: it.Given}
-	if it.Condition == Unmediated || it.Condition == Card {
+	if unspoken(it.Condition) {
 		out.Source = "none"
 		return sample(out, "")
 	}
@@ -474,7 +483,22 @@ func (o Options) simulate(ctx context.Context, b infer.Backend, u run.Unit[Item]
 
 // labelPrompt asks for the conflict speaker's stage after the last of turns.
 func (o Options) labelPrompt(d dialogue.Dialogue, turns []dialogue.Turn) (infer.Prompt, error) {
-	data := map[string]any{"Stages": dmis.Definitions(), "Profile": "", "Speaker": d.Name(d.ConflictAgent), "LeadIn": !o.NoLeadIn}
+	return o.labelPromptOf(dmis.Definitions(), d, turns)
+}
+
+// reversedPrompt is labelPrompt with the stages listed and numbered the other way round:
+// digit k stands for the stage that 7 − k is in labelPrompt.
+func (o Options) reversedPrompt(d dialogue.Dialogue, turns []dialogue.Turn) (infer.Prompt, error) {
+	stages := dmis.Definitions()
+	slices.Reverse(stages)
+	for i := range stages {
+		stages[i].Number = i + 1
+	}
+	return o.labelPromptOf(stages, d, turns)
+}
+
+func (o Options) labelPromptOf(stages []dmis.Definition, d dialogue.Dialogue, turns []dialogue.Turn) (infer.Prompt, error) {
+	data := map[string]any{"Stages": stages, "Profile": "", "Speaker": d.Name(d.ConflictAgent), "LeadIn": !o.NoLeadIn}
 	last := turns[len(turns)-1]
 	if o.Form == Speaker {
 		profile, err := o.profile(d, d.ConflictAgent)
@@ -542,11 +566,16 @@ func (o Options) label(ctx context.Context, b infer.Backend, u run.Unit[Item], l
 		out.After = append(out.After, l)
 	}
 	if u.Value.Condition == Card {
-		params.Repeat = -1 // not an answer that a run uses: asked again for the card alone
-		again, err := b.Choose(ctx, prompts[:1], infer.Digits(1, 6), params)
+		p, err := o.reversedPrompt(d, d.Unmediated()[:d.ConflictTurn])
+		if err != nil {
+			return run.Sample{}, err
+		}
+		again, err := b.Choose(ctx, []infer.Prompt{p}, infer.Digits(1, 6), params)
 		if err != nil {
 			return run.Sample{}, fmt.Errorf("repeat a label: %w", err)
 		}
+		again[0].P = slices.Clone(again[0].P) // a cache may hold it too
+		slices.Reverse(again[0].P)
 		l := o.turnLabel(again[0], d.ConflictTurn, true)
 		out.Again = &l
 	}
@@ -670,9 +699,6 @@ func Planned(it Item, o Options) (map[string][]infer.Prompt, error) {
 	}
 	pre, failed := o.labelPrompt(d, d.Unmediated()[:d.ConflictTurn])
 	add(RoleLabeller, pre, failed)
-	if it.Condition == Card {
-		add(RoleLabeller, pre, nil) // twice, for the labeller's agreement with itself
-	}
 	if o.HideMediator || it.Condition == Card {
 		start = d.Unmediated()[:it.Turn]
 	}
@@ -680,7 +706,11 @@ func Planned(it Item, o Options) (map[string][]infer.Prompt, error) {
 		p, failed := o.labelPrompt(d, slices.Concat(start, after[:i+1]))
 		add(RoleLabeller, p, failed)
 	}
-	if utt.Text != "" && it.Condition != Unmediated && it.Condition != Card {
+	if it.Condition == Card {
+		p, failed := o.reversedPrompt(d, d.Unmediated()[:d.ConflictTurn])
+		add(RoleLabeller, p, failed)
+	}
+	if utt.Text != "" && !unspoken(it.Condition) {
 		p, failed := o.judgePrompt(d, utt)
 		add(RoleJudge, p, failed)
 	}

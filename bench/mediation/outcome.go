@@ -22,6 +22,14 @@ func BaselineItems(d dialogue.Dialogue) []Item {
 	return items
 }
 
+// MatchedItem returns the continuation without a mediator from the turn at which one
+// speaks, against which what follows that turn is held: over the same turns, after the
+// same words. The conflict turn has the baseline Unmediated; where nobody speaks, or no
+// turn follows, there is nothing to hold against anything: ok is false.
+func MatchedItem(d dialogue.Dialogue, turn int) (it Item, ok bool) {
+	return Item{Dialogue: d, Condition: UnmediatedAt, Turn: turn}, turn > 0 && turn < d.LastTurn() && turn != d.ConflictTurn
+}
+
 // Names of the metrics of an outcome.
 const (
 	AUC      = "auc_paige" // most probable stage, Paige scale
@@ -33,15 +41,19 @@ const (
 	DeltaE   = "delta_e" // change of the expected position, Paige scale
 	JS       = "js"
 	TV       = "tv"
-	Judge    = "judge"          // expected score
-	JudgeTop = "judge_argmax"   // most probable score
-	DAUC     = "delta_auc"      // AUC minus the unmediated one of the same dialogue
-	DW1      = "delta_w1_paige" // W1 minus the unmediated one
+	Judge    = "judge"        // expected score
+	JudgeTop = "judge_argmax" // most probable score
+	// Differences from the unmediated continuation of the same dialogue, over the same
+	// turns: from the turn at which the mediator speaks. Where nobody speaks, or no turn
+	// follows, they are 0.
+	DAUC    = "delta_auc"
+	DAUCOwn = "delta_auc_own"
+	DW1     = "delta_w1_paige"
 )
 
 // MetricNames lists the metrics that a single outcome can have, in the order
 // in which tables show them.
-var MetricNames = []string{DAUC, AUC, AUCIndex, AUCOwn, AUCE, DW1, W1, W1Index, DeltaE, JS, TV, Judge, JudgeTop}
+var MetricNames = []string{DAUC, DAUCOwn, AUC, AUCIndex, AUCOwn, AUCE, DW1, W1, W1Index, DeltaE, JS, TV, Judge, JudgeTop}
 
 // Outcome is what became of one dialogue under one condition. Values holds the
 // metrics that could be computed, Unscored the reasons for those that could not.
@@ -134,34 +146,49 @@ func Outcomes(samples []run.Sample) ([]Outcome, error) {
 			out = append(out, *o)
 		}
 	}
-	unmediated := map[string]Outcome{}
+	type place struct {
+		item string
+		turn int
+	}
+	unmediated := map[place]Outcome{}
 	for _, o := range out {
-		if o.Condition == Unmediated {
-			unmediated[o.Item] = o
+		if o.Condition == Unmediated || o.Condition == UnmediatedAt {
+			unmediated[place{o.Item, o.Turn}] = o
 		}
 	}
 	for i := range out {
 		o := &out[i]
-		base, ok := unmediated[o.Item]
-		if o.Condition == Unmediated {
+		if unspoken(o.Condition) {
 			continue
 		}
-		for _, d := range []struct{ delta, of string }{{DAUC, AUC}, {DW1, W1}} {
-			a, okA := o.Values[d.of]
-			b, okB := base.Values[d.of]
-			switch {
-			case !ok:
-				o.miss("no unmediated continuation in this run", d.delta)
-			case okA && okB:
-				o.set(d.delta, a-b)
-			case !okA:
-				o.miss(o.Unscored[d.of], d.delta)
-			default:
-				o.miss("unmediated: "+base.Unscored[d.of], d.delta)
-			}
-		}
+		base, ok := unmediated[place{o.Item, o.Turn}]
+		o.subtract(base, ok)
 	}
 	return out, nil
+}
+
+// deltas are the differences from the unmediated continuation, and what they are of.
+var deltas = []struct{ delta, of string }{{DAUC, AUC}, {DAUCOwn, AUCOwn}, {DW1, W1}}
+
+// subtract sets the differences from the unmediated continuation from the same turn; ok
+// is false where there is none.
+func (o *Outcome) subtract(base Outcome, ok bool) {
+	for _, d := range deltas {
+		a, okA := o.Values[d.of]
+		b, okB := base.Values[d.of]
+		switch {
+		case o.Turn == 0, o.Turn >= o.LastTurn:
+			o.set(d.delta, 0) // the dialogue goes as it went without a mediator
+		case !ok:
+			o.miss(fmt.Sprintf("no unmediated continuation from turn %d in this run", o.Turn), d.delta)
+		case okA && okB:
+			o.set(d.delta, a-b)
+		case !okA:
+			o.miss(o.Unscored[d.of], d.delta)
+		default:
+			o.miss("unmediated: "+base.Unscored[d.of], d.delta)
+		}
+	}
 }
 
 var labelMetrics = []string{AUC, AUCIndex, AUCOwn, AUCE, W1, W1Index, DeltaE, JS, TV}

@@ -10,13 +10,13 @@ import (
 	"github.com/ccmed/ccmed/bench/stats"
 )
 
-// recordedAUC is the AUC of a record's own stage labels, PRE being the stage
-// that the conflict was scripted with; with own, over the turns of the conflict
-// speaker alone.
-func recordedAUC(d dialogue.Dialogue, after []dialogue.Turn, turn int, scale dmis.Scale, own bool) (float64, []dmis.StageAt, error) {
+// recordedAUC is the AUC of a record's own stage labels over the conflict speaker's own
+// turns, PRE being the stage that the conflict was scripted with. Labels of the other
+// speaker's turns are about that one.
+func recordedAUC(d dialogue.Dialogue, after []dialogue.Turn, turn int, scale dmis.Scale) (float64, []dmis.StageAt, error) {
 	var points []dmis.StageAt
 	for _, t := range after {
-		if t.Agent == dialogue.Mediator || own && t.Agent != d.ConflictAgent {
+		if t.Agent != d.ConflictAgent {
 			continue
 		}
 		s, err := dmis.ParseStage(t.Label)
@@ -31,24 +31,21 @@ func recordedAUC(d dialogue.Dialogue, after []dialogue.Turn, turn int, scale dmi
 
 // RecordSections scores records from the labels that they carry.
 func RecordSections(ds []dialogue.Dialogue, seed uint64) ([]report.Section, error) {
-	t := report.Table{Title: "AUC from the recorded labels (95 % intervals over scenario contexts)",
-		Columns: []report.Column{{Name: "continuation"}, {Name: "AUC, Paige", Align: report.Right}, {Name: "AUC, index", Align: report.Right}, {Name: "n", Align: report.Right}, {Name: "unscored", Align: report.Right},
-			{Name: "AUC_own, Paige", Align: report.Right}, {Name: "n", Align: report.Right}}}
+	t := report.Table{Title: "AUC_own from the recorded labels (95 % intervals over scenario contexts)",
+		Columns: []report.Column{{Name: "continuation"}, {Name: "AUC_own, Paige", Align: report.Right}, {Name: "AUC_own, index", Align: report.Right},
+			{Name: "n", Align: report.Right}, {Name: "unscored", Align: report.Right}}}
 	boot := stats.Bootstrap{Resamples: 10_000, Seed: seed}
 	for _, kind := range []string{"original", "positive", "negative"} {
-		var paige, index, own []float64
-		var groups, ownGroups []string
+		var paige, index []float64
+		var groups []string
 		unscored := 0
 		for _, d := range ds {
 			after, turn, ok := continuation(d, kind)
 			if !ok {
 				continue
 			}
-			if v, _, err := recordedAUC(d, after, turn, dmis.Paige, true); err == nil {
-				own, ownGroups = append(own, v), append(ownGroups, d.ContextKey())
-			}
-			p, _, err := recordedAUC(d, after, turn, dmis.Paige, false)
-			i, _, err2 := recordedAUC(d, after, turn, dmis.Index, false)
+			p, _, err := recordedAUC(d, after, turn, dmis.Paige)
+			i, _, err2 := recordedAUC(d, after, turn, dmis.Index)
 			if errors.Join(err, err2) != nil {
 				unscored++
 				continue
@@ -58,29 +55,21 @@ func RecordSections(ds []dialogue.Dialogue, seed uint64) ([]report.Section, erro
 		if len(paige)+unscored == 0 {
 			continue
 		}
-		row := []report.Cell{report.Text(kind), report.Text(""), report.Text(""), report.Int(len(paige)), report.Int(unscored), report.Text(""), report.Int(len(own))}
-		if len(paige) > 0 {
-			p, err := boot.Mean(paige, groups)
-			if err != nil {
-				return nil, err
+		row := []report.Cell{report.Text(kind), report.Text(""), report.Text(""), report.Int(len(paige)), report.Int(unscored)}
+		for i, v := range [][]float64{paige, index} {
+			if len(v) == 0 {
+				continue
 			}
-			i, err := boot.Mean(index, groups)
+			e, err := boot.Mean(v, groups)
 			if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("interval of the records' AUC_own: %w", err)
 			}
-			row[1], row[2] = report.Text(report.Estimate(p, 3)), report.Text(report.Estimate(i, 3))
-		}
-		if len(own) > 0 {
-			o, err := boot.Mean(own, ownGroups)
-			if err != nil {
-				return nil, err
-			}
-			row[5] = report.Text(report.Estimate(o, 3))
+			row[1+i] = report.Text(report.Estimate(e, 3))
 		}
 		t.Rows = append(t.Rows, row)
 	}
 	return []report.Section{{Title: fmt.Sprintf("Records: %d dialogues", len(ds)), Tables: []report.Table{t},
-		Notes: []string{"AUC_own: turns of the conflict speaker alone. The negative continuation is counted from the conflict turn where its mediator spoke before",
+		Notes: []string{"AUC_own: turns of the conflict speaker alone; a recorded label is about the one who speaks the turn. The negative continuation is counted from the conflict turn where its mediator spoke before",
 			"the labels come with the records; W1 needs stage distributions, which they do not hold: give --labeller"}}}, nil
 }
 

@@ -94,12 +94,12 @@ func ReferenceOfRecords(ds []dialogue.Dialogue) Reference {
 		}
 		pre := int(d.Stage)
 		r := referenceRow{SID: d.Key(), PredTurn: turn, GTTurn: d.ConflictTurn, PreIdx: &pre}
-		if v, points, err := recordedAUC(d, after, turn, dmis.Paige, false); err == nil {
+		if v, points, err := recordedAUC(d, after, turn, dmis.Paige); err == nil {
 			r.AUC = &v
 			for _, p := range points {
 				r.Trajectory = append(r.Trajectory, [2]int{p.Turn, int(p.Stage)})
-				if i := int(p.Stage); p.Turn == min(d.ConflictTurn+3, d.LastTurn()) {
-					r.PostIdx = &i
+				if i := int(p.Stage); p.Turn <= min(d.ConflictTurn+3, d.LastTurn()) {
+					r.PostIdx = &i // the last one of the conflict speaker up to the POST turn
 				}
 			}
 		}

@@ -43,7 +43,7 @@ func (Bench) Score(_ context.Context, in task.Input) (task.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.Scored, err = Score(samples, ScoreOptions{Seed: in.Seed, ReferenceRule: in.Rule == RuleReference}); err != nil {
+	if r.Scored, err = Score(samples, ScoreOptions{Seed: in.Seed, ReferenceRule: in.Rule == RuleReference, Recorded: set.LabelReliability}); err != nil {
 		return nil, err
 	}
 	med, lab := in.Identity().Models[RoleMediator], in.Identity().Models[RoleLabeller]
@@ -122,7 +122,7 @@ func (r *Result) Measures(context.Context) ([]stats.Measure, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return Measures(samples)
+	return Measures(samples, r.settings.LabelReliability)
 }
 
 // Cautions are what a reader must know before a number is cited.
@@ -135,13 +135,15 @@ func (m Metrics) cautions() []string {
 	if m.PipelineCheck {
 		out = append(out, PipelineCheck)
 	}
-	switch {
-	case m.Labeller == nil:
+	switch m.Grade {
+	case NoCard:
 		out = append(out, "there is no labeller card: nobody knows what the stage labels are worth")
-	case !m.Labeller.Qualified:
-		out = append(out, "the labeller is not qualified: "+strings.Join(m.Labeller.Why, "; "))
+	case DegenerateLabels:
+		out = append(out, strings.Join(append([]string{"nothing rests on the labels"}, m.Labeller.Why...), "; "))
+	case Weak:
+		out = append(out, fmt.Sprintf("the labels are weak (kappa %.2f on %d recorded labels), and no number on them is a finding: %s", m.Labeller.Kappa, m.Labeller.N, strings.Join(m.Labeller.Why, "; ")))
 	default:
-		out = append(out, fmt.Sprintf("the labeller is qualified (kappa %.2f on %d recorded labels), which is not agreement with people", m.Labeller.Kappa, m.Labeller.N))
+		out = append(out, fmt.Sprintf("the labels are as reliable as the recorded ones (kappa %.2f on %d recorded labels), which is not agreement with people", m.Labeller.Kappa, m.Labeller.N))
 	}
 	out = append(out, m.Degenerate...)
 	for _, c := range m.Conditions {

@@ -15,7 +15,7 @@ import (
 // Every caution has a run that it stands beside, and one like it that it does not.
 func TestCautions(t *testing.T) {
 	said := func(change func(*Metrics)) string {
-		m := Metrics{Labeller: &LabellerCard{Qualified: true, Kappa: 0.7, N: 108}, Conditions: []ConditionMetrics{{Condition: ND}},
+		m := Metrics{Grade: Reliable, Labeller: &LabellerCard{Kappa: 0.7, N: 108}, Conditions: []ConditionMetrics{{Condition: ND}},
 			Differences: []Difference{{A: ND, B: Generic, Metric: AUC, Value: stats.Estimate{Value: 0.5, Lo: 0.3, Hi: 0.7, N: 100}, PHolm: 0.001}}}
 		change(&m)
 		return strings.Join(m.cautions(), "\n")
@@ -23,12 +23,16 @@ func TestCautions(t *testing.T) {
 	cut := func(step string, k, n int) func(*Metrics) {
 		return func(m *Metrics) { m.Conditions[0].Cut = map[string]Rate{step: {K: k, N: n}} }
 	}
-	clean, noCard := func(*Metrics) {}, func(m *Metrics) { m.Labeller = nil }
+	clean, noCard := func(*Metrics) {}, func(m *Metrics) { m.Grade, m.Labeller = NoCard, nil }
+	graded := func(grade string) func(m *Metrics) {
+		return func(m *Metrics) { m.Grade, m.Labeller.Why = grade, []string{"kappa is low"} }
+	}
 	for says, c := range map[string]struct{ with, without func(*Metrics) }{
-		PipelineCheck:                                            {func(m *Metrics) { m.PipelineCheck = true }, clean},
-		"no labeller card":                                       {noCard, clean},
-		"not qualified: kappa":                                   {func(m *Metrics) { m.Labeller = &LabellerCard{Why: []string{"kappa is low"}} }, clean},
-		"is qualified (kappa 0.70 on 108":                        {clean, noCard},
+		PipelineCheck:      {func(m *Metrics) { m.PipelineCheck = true }, clean},
+		"no labeller card": {noCard, clean},
+		"no number on them is a finding: kappa is low":           {graded(Weak), clean},
+		"nothing rests on the labels; kappa is low":              {graded(DegenerateLabels), graded(Weak)},
+		"as reliable as the recorded ones (kappa 0.70 on 108":    {clean, graded(Weak)},
 		"judge: degenerate":                                      {func(m *Metrics) { m.Degenerate = []string{"judge: degenerate: constant answer"} }, clean},
 		"names the conflict's stage":                             {func(m *Metrics) { m.Conditions[0].Condition = D }, clean},
 		"unscored ND dialogues: 3 (short)":                       {func(m *Metrics) { m.Conditions[0].Unscored = map[string]map[string]int{AUC: {"short": 3}} }, clean},

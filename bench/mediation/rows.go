@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/task"
 )
@@ -35,9 +36,10 @@ type Row struct {
 	PostStage       *int32   `json:"post_stage" parquet:"post_stage" doc:"most probable stage at the end, 0..5"`
 	TrajectoryTurn  []int32  `json:"trajectory_turn" parquet:"trajectory_turn,list" doc:"labelled turns after the line"`
 	TrajectoryStage []int32  `json:"trajectory_stage" parquet:"trajectory_stage,list" doc:"their most probable stages, 0..5"`
-	LabellerGrade   string   `json:"labeller_grade" parquet:"labeller_grade" doc:"what the labeller's card says: qualified, not qualified or no card; unless qualified, stages and all metrics are withheld"`
+	LabellerGrade   string   `json:"labeller_grade" parquet:"labeller_grade" doc:"what the labels are worth: as reliable as the recorded labels, weak (no number is a finding), degenerate or no card; of the last two, stages and all metrics are withheld"`
 	LabellerKappa   *float64 `json:"labeller_kappa" parquet:"labeller_kappa" doc:"its quadratic kappa with recorded labels; null where it was not computed"`
-	DeltaAUC        *float64 `json:"delta_auc" parquet:"delta_auc" doc:"AUC minus that of the unmediated continuation of the same dialogue"`
+	DeltaAUC        *float64 `json:"delta_auc" parquet:"delta_auc" doc:"AUC minus that of the unmediated continuation of the same dialogue from the same turn; 0 where nobody speaks or no turn follows"`
+	DeltaAUCOwn     *float64 `json:"delta_auc_own" parquet:"delta_auc_own" doc:"the same over the conflict speaker's own turns"`
 	AUC             *float64 `json:"auc_paige" parquet:"auc_paige" doc:"trajectory AUC, Paige scale"`
 	AUCIndex        *float64 `json:"auc_index" parquet:"auc_index" doc:"trajectory AUC, index scale"`
 	AUCOwn          *float64 `json:"auc_own" parquet:"auc_own" doc:"AUC over the conflict speaker's own turns"`
@@ -59,7 +61,7 @@ type Row struct {
 
 // Metrics returns where each metric of an outcome has its column.
 func (r *Row) Metrics() map[string]**float64 {
-	return map[string]**float64{DAUC: &r.DeltaAUC, AUC: &r.AUC, AUCIndex: &r.AUCIndex, AUCOwn: &r.AUCOwn,
+	return map[string]**float64{DAUC: &r.DeltaAUC, DAUCOwn: &r.DeltaAUCOwn, AUC: &r.AUC, AUCIndex: &r.AUCIndex, AUCOwn: &r.AUCOwn,
 		AUCE: &r.AUCE, DW1: &r.DeltaW1, W1: &r.W1, W1Index: &r.W1Index, DeltaE: &r.DeltaE,
 		JS: &r.JS, TV: &r.TV, Judge: &r.JudgeScore, JudgeTop: &r.JudgeArgmax}
 }
@@ -72,12 +74,16 @@ func (r *Result) Table(context.Context) (task.Table, error) {
 		return task.Table{}, err
 	}
 	units := task.Units(samples)
-	gate, outcomes, err := outcomesByRepeat(units)
+	gate, outcomes, err := outcomesByRepeat(units, r.settings.LabelReliability)
 	if err != nil {
 		return task.Table{}, err
 	}
 	t := task.Table{MaxTokens: r.settings.MaxTokens, Temperature: r.settings.Temperature}
-	if gate.PipelineCheck() {
+	switch gate.Grade() {
+	case Reliable:
+	case Weak:
+		t.Cautions = append(t.Cautions, WeakLabels)
+	default:
 		t.Cautions = append(t.Cautions, PipelineCheck+": AUC, W1, judge and stages are withheld")
 	}
 	t.Cautions = append(t.Cautions, slices.Concat(gate.Degenerate, gate.Notes)...)
@@ -100,7 +106,7 @@ func (r *Result) Table(context.Context) (task.Table, error) {
 }
 
 // own are the conditions that a run with borrowed baselines makes itself.
-func (r *Result) own() []string { return []string{ND, D, Foreign} }
+func (r *Result) own() []string { return []string{ND, D, Foreign, UnmediatedAt} }
 
 // row makes the row of a unit.
 func (r *Result) row(u task.Unit, o Outcome, gate *Gate) (task.Row, error) {
@@ -156,14 +162,14 @@ func (r *Result) row(u task.Unit, o Outcome, gate *Gate) (task.Row, error) {
 // outcomesByRepeat computes the metrics of every unit, without those that may not be said;
 // outcomes know no repeats, so each repeat is computed for itself. The labeller is the same
 // in all.
-func outcomesByRepeat(units []task.Unit) (*Gate, map[run.Key]Outcome, error) {
+func outcomesByRepeat(units []task.Unit, recorded *dialogue.Agreement) (*Gate, map[run.Key]Outcome, error) {
 	byRepeat := map[int][]run.Sample{}
 	var all []run.Sample
 	for _, u := range units {
 		byRepeat[u.Key.Repeat] = append(byRepeat[u.Key.Repeat], u.Steps...)
 		all = append(all, u.Steps...)
 	}
-	gate, err := NewGate(all)
+	gate, err := NewGate(all, recorded)
 	if err != nil {
 		return nil, nil, err
 	}

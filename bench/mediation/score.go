@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/dmis"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/stats"
@@ -21,16 +22,20 @@ type ScoreOptions struct {
 	// ReferenceRule labels again by the public code's rule, from the raw
 	// alternatives that the samples keep.
 	ReferenceRule bool
+	// Recorded is the reliability of the recorded labels; nil where it is unknown.
+	Recorded *dialogue.Agreement
 }
 
-// Metrics is what a mediation run measured. Where the labeller is not qualified
-// or a role is degenerate, the numbers that would rest on it are left out and
-// Notes say so: what stays are utterances and counts.
+// Metrics is what a mediation run measured. Where a role is degenerate the numbers
+// that would rest on it are left out and Notes say so: what stays are utterances and
+// counts. Numbers on weak labels are there, and no finding.
 type Metrics struct {
 	Conditions []ConditionMetrics `json:"conditions"`
 	// Differences are paired by dialogue; one family, Holm-corrected.
 	Differences []Difference  `json:"differences,omitempty"`
 	Labeller    *LabellerCard `json:"labeller,omitempty"`
+	// Grade is what the labels are worth: Reliable, Weak, DegenerateLabels or NoCard.
+	Grade string `json:"labels"`
 	// PipelineCheck is true when no number of this run is a finding.
 	PipelineCheck bool      `json:"pipeline_check"`
 	Degenerate    []string  `json:"degenerate,omitempty"` // roles with a constant answer
@@ -61,7 +66,7 @@ type ConditionMetrics struct {
 	Shared map[string]stats.Estimate `json:"shared,omitempty"`
 	// PerStage holds the metrics' means by conflict stage.
 	PerStage map[string]map[string]stats.Estimate `json:"per_stage,omitempty"`
-	// Trajectory and Flow rest on a qualified labeller; nil without one.
+	// Trajectory and Flow rest on labels; nil where nothing does.
 	Trajectory *Trajectory `json:"trajectory,omitempty"`
 	Flow       *Flow       `json:"flow,omitempty"`
 	// Timing splits AUC by early, exact and late interventions, where a
@@ -89,7 +94,12 @@ type Difference struct {
 	Value  stats.Estimate `json:"value"`
 	P      float64        `json:"p"`      // sign-flip permutation by context
 	PHolm  float64        `json:"p_holm"` // corrected over this run's family
+	// Weak says why the difference is not significant whatever its p; "" of reliable labels.
+	Weak string `json:"weak,omitempty"`
 }
+
+// Withheld is true where nothing that rests on labels may be said.
+func (m Metrics) Withheld() bool { return m.Grade == NoCard || m.Grade == DegenerateLabels }
 
 // onLabels says whether a metric rests on the labeller.
 func onLabels(metric string) bool { return metric != Judge && metric != JudgeTop }
@@ -111,10 +121,11 @@ func Score(samples []run.Sample, o ScoreOptions) (Metrics, error) {
 	if m.Outcomes, err = Outcomes(samples); err != nil {
 		return m, err
 	}
-	gate, err := NewGate(samples)
+	gate, err := NewGate(samples, o.Recorded)
 	if err != nil {
 		return m, err
 	}
+	m.Grade = gate.Grade()
 	m.Labeller, m.PipelineCheck, m.Degenerate, m.Notes = gate.Labeller, gate.PipelineCheck(), gate.Degenerate, append(m.Notes, gate.Notes...)
 	byCondition := map[string][]Outcome{}
 	for _, x := range m.Outcomes {
@@ -165,6 +176,10 @@ func relabel(samples []run.Sample) ([]run.Sample, error) {
 		again(&l.Pre)
 		if l.Again != nil {
 			again(l.Again)
+			slices.Reverse(l.Again.P[:])
+			if d, ok := l.Again.Dist(); ok {
+				l.Again.Stage = d.Argmax().String()
+			}
 		}
 		for j := range l.After {
 			again(&l.After[j])
@@ -180,7 +195,7 @@ func relabel(samples []run.Sample) ([]run.Sample, error) {
 
 func conditionOrder(m map[string][]Outcome) []string {
 	var out []string
-	for _, c := range []string{ND, D, Foreign, GroundTruth, Generic, Unmediated} {
+	for _, c := range []string{ND, D, Foreign, GroundTruth, Generic, Unmediated, UnmediatedAt} {
 		if len(m[c]) > 0 {
 			out = append(out, c)
 		}
@@ -287,7 +302,7 @@ func btoi(yes bool) int {
 // scales are the least and the greatest value of the metrics of the main table: a
 // position lies within ±3 on the Paige scale, a change within ±6, a difference of
 // changes within ±12.
-var scales = map[string][2]float64{DAUC: {-12, 12}, AUC: {-6, 6}, AUCOwn: {-6, 6}, AUCE: {-6, 6}, W1: {-6, 6}, DeltaE: {-6, 6}, Judge: {1, 5}}
+var scales = map[string][2]float64{DAUC: {-12, 12}, DAUCOwn: {-12, 12}, AUC: {-6, 6}, AUCOwn: {-6, 6}, AUCE: {-6, 6}, W1: {-6, 6}, DeltaE: {-6, 6}, Judge: {1, 5}}
 
 // shared computes ConditionMetrics.Shared.
 func (m *Metrics) shared(by map[string][]Outcome, gate *Gate, boot stats.Bootstrap) error {
@@ -393,6 +408,31 @@ func meanOf(v []float64) float64 {
 	return s / math.Max(1, float64(len(v)))
 }
 
+// sides are the two sides of a comparison of conditions. With the unmediated baseline a
+// dialogue is compared over the turns that its mediator could change; with others, where
+// both mediators speak after the same turn.
+func sides(a, b []Outcome, name, metric string) (of, with stats.Measure) {
+	if name == Unmediated {
+		for _, d := range deltas {
+			if d.of == metric {
+				of = measure(a, d.delta)
+				with = of
+				with.Observations = slices.Clone(of.Observations)
+				for i := range with.Observations {
+					with.Observations[i].Value = 0
+				}
+				return of, with
+			}
+		}
+	}
+	turn := map[string]int{}
+	for _, o := range b {
+		turn[o.Item] = o.Turn
+	}
+	same := slices.DeleteFunc(slices.Clone(a), func(o Outcome) bool { t, ok := turn[o.Item]; return ok && t != o.Turn })
+	return measure(same, metric), measure(b, metric)
+}
+
 // differences compares, paired by dialogue: D with ND, and every mediated
 // condition with the unmediated and the generic baseline.
 func (m *Metrics) differences(by map[string][]Outcome, gate *Gate, so ScoreOptions) error {
@@ -413,7 +453,8 @@ func (m *Metrics) differences(by map[string][]Outcome, gate *Gate, so ScoreOptio
 		if !gate.Allows(p.metric) {
 			continue
 		}
-		c, err := stats.Compare(measure(by[p.b], p.metric), measure(by[p.a], p.metric), stats.Resampling{Resamples: so.Resamples, Seed: so.Seed})
+		a, b := sides(by[p.a], by[p.b], p.b, p.metric)
+		c, err := stats.Compare(b, a, stats.Resampling{Resamples: so.Resamples, Seed: so.Seed})
 		switch {
 		case errors.Is(err, stats.ErrNothingShared), errors.Is(err, stats.ErrNoItems), errors.Is(err, stats.ErrOneGroup):
 			continue // there is no difference, or none whose interval is known
@@ -424,7 +465,7 @@ func (m *Metrics) differences(by map[string][]Outcome, gate *Gate, so ScoreOptio
 	}
 	stats.Adjust(family)
 	for i, c := range family {
-		m.Differences = append(m.Differences, Difference{A: compared[i].a, B: compared[i].b, Metric: compared[i].metric, Value: c.Difference, P: c.P, PHolm: c.PHolm})
+		m.Differences = append(m.Differences, Difference{A: compared[i].a, B: compared[i].b, Metric: compared[i].metric, Value: c.Difference, P: c.P, PHolm: c.PHolm, Weak: gate.Weak(compared[i].metric)})
 	}
 	return nil
 }

@@ -15,22 +15,28 @@ import (
 // PipelineCheck is printed instead of numbers that nobody may cite.
 const PipelineCheck = "pipeline check, not a finding"
 
-// withoutLabeller says what a pipeline check leaves out.
-const withoutLabeller = "without a qualified labeller no AUC, W1, trajectory or flow of stages is shown"
+// WeakLabels is printed beside numbers that rest on weak labels.
+const WeakLabels = "weak labels: no number here is a finding"
+
+// withoutLabeller says what is left out where nothing rests on the labels.
+const withoutLabeller = "where nothing rests on the labels no AUC, W1, trajectory or flow of stages is shown"
 
 // shown are the metrics of the main table, with their headings.
 var shown = []struct{ metric, heading string }{
-	{DAUC, "ΔAUC"}, {AUC, "AUC"}, {AUCOwn, "AUC_own"}, {AUCE, "AUC_E"}, {W1, "signed W1"}, {DeltaE, "ΔE"}, {Judge, "Judge"},
+	{DAUC, "ΔAUC"}, {DAUCOwn, "ΔAUC_own"}, {AUC, "AUC"}, {AUCOwn, "AUC_own"}, {AUCE, "AUC_E"}, {W1, "signed W1"}, {DeltaE, "ΔE"}, {Judge, "Judge"},
 }
 
 // Sections renders metrics as report sections.
 func Sections(m Metrics) []report.Section {
 	main := report.Section{Title: "Mediation"}
-	if m.PipelineCheck {
+	switch {
+	case m.Withheld():
 		main.Title += ": " + PipelineCheck
+	case m.PipelineCheck:
+		main.Title += ": " + WeakLabels
 	}
 	main.Notes = append(append([]string(nil), m.Degenerate...), m.Notes...)
-	if m.PipelineCheck {
+	if m.Withheld() {
 		main.Notes = append(main.Notes, withoutLabeller)
 	}
 	main.Tables = append(main.Tables, mainTable(m))
@@ -44,7 +50,7 @@ func Sections(m Metrics) []report.Section {
 	if m.Labeller != nil {
 		sections = append(sections, cardSection(*m.Labeller))
 	}
-	if m.PipelineCheck {
+	if m.Withheld() {
 		return append(sections, utteranceSection(m))
 	}
 	if len(m.Differences) > 0 {
@@ -60,8 +66,11 @@ func Sections(m Metrics) []report.Section {
 }
 
 // PublishedSection puts the run's numbers beside the published ones. ok is false
-// where there are none, as in a pipeline check.
+// where there are none, as in a pipeline check: what is no finding stands beside none.
 func PublishedSection(m Metrics, o published.Options) (s report.Section, ok bool) {
+	if m.PipelineCheck {
+		return s, false
+	}
 	measured := func(e stats.Estimate) published.Measured {
 		lo, hi := e.Bounds()
 		return published.Measured{Value: e.Value, Lo: lo, Hi: hi}
@@ -114,14 +123,16 @@ var meanings = []struct{ condition, what string }{
 	{GroundTruth, "the record's line"},
 	{Generic, "one fixed line"},
 	{Unmediated, "nobody steps in"},
+	{UnmediatedAt, "nobody steps in, from the turn at which the mediator would speak where that is not the conflict turn"},
 }
 
 func mainTable(m Metrics) report.Table {
 	t := report.Table{Title: "Conditions (95 % intervals over scenario contexts, Paige scale)",
 		Columns: []report.Column{{Name: "condition"}, {Name: "dialogues", Align: report.Right}, {Name: "lines", Align: report.Right}, {Name: "distinct", Align: report.Right}, {Name: "sentences", Align: report.Right}}}
-	if m.PipelineCheck {
+	if m.Withheld() {
 		t.Title = "Conditions"
 	} else {
+		t.Columns = append(t.Columns, report.Column{Name: "labels, κ"})
 		for _, s := range shown {
 			t.Columns = append(t.Columns, report.Column{Name: s.heading, Align: report.Right})
 		}
@@ -132,7 +143,8 @@ func mainTable(m Metrics) report.Table {
 			sentences = report.Num(c.Sentences, 1)
 		}
 		row := []report.Cell{report.Text(c.Condition), report.Int(c.N), report.Int(c.Mediated), report.Int(c.DistinctLines), sentences}
-		if !m.PipelineCheck {
+		if !m.Withheld() {
+			row = append(row, report.Text(m.labelGrade()))
 			for _, s := range shown {
 				cell := report.Text("")
 				if e, ok := c.Values[s.metric]; ok {
@@ -235,29 +247,52 @@ func unscoredTable(m Metrics) (report.Table, bool) {
 	return t, len(t.Rows) > 0
 }
 
-func cardSection(c LabellerCard) report.Section {
-	s := report.Section{Title: "Labeller card: not qualified"}
-	if c.Qualified {
-		s.Title = "Labeller card: qualified"
+// labelGrade is the grade of the labels with their kappa, for a cell.
+func (m Metrics) labelGrade() string {
+	grade := "weak"
+	if m.Grade == Reliable {
+		grade = "reliable"
 	}
-	s.Notes = c.Why
+	return fmt.Sprintf("%s, %.2f", grade, m.Labeller.Kappa)
+}
+
+func cardSection(c LabellerCard) report.Section {
+	s := report.Section{Title: "Labeller card: " + c.Grade}
+	s.Notes = append(s.Notes, c.Why...)
 	facts := report.Table{Columns: []report.Column{{Name: "check"}, {Name: "value", Align: report.Right}}}
 	row := func(k, v string) {
 		facts.Rows = append(facts.Rows, []report.Cell{report.Text(k), report.Text(v)})
 	}
-	row("labels compared with recorded ones", fmt.Sprintf("%d (%d unscored)", c.N, c.Unscored))
-	kappa := fmt.Sprintf("%.2f", c.Kappa)
-	if c.NoKappa {
-		kappa = "not computed"
+	row("the conflict speaker's turns, compared with recorded labels", fmt.Sprintf("%d (%d unscored)", c.N, c.Unscored))
+	kappa := "not computed"
+	if c.Interval != nil {
+		kappa = interval(*c.Interval)
 	}
-	row("quadratic kappa (at least 0.6)", kappa)
+	row("quadratic kappa [95 % by scenario context]", kappa)
+	if r := c.Recorded; r != nil {
+		row("the recorded labels' own, of turns labelled twice", fmt.Sprintf("%s, n=%d", interval(r.Kappa), r.Turns))
+		row(fmt.Sprintf("lower bound needed, %g of it", ReliableShare), fmt.Sprintf("%.2f", ReliableShare*r.Kappa.Value))
+	}
+	if c.Corrected != nil {
+		row("kappa corrected for the recorded labels' errors", fmt.Sprintf("%.2f", *c.Corrected))
+	}
 	recall, again := report.Pct(c.ConflictRecall.K, c.ConflictRecall.N), report.Pct(c.Consistent.K, c.Consistent.N)
 	if c.MajorityShare > stats.DegenerateShare {
 		// A constant answer recognises its own stage and always agrees with itself.
 		recall, again = "constant answer", "constant answer"
 	}
 	row("scripted conflict turns recognised", recall)
-	row("same stage when asked again", again)
+	if c.MajorityShare <= stats.DegenerateShare {
+		for stage := dmis.Denial; stage <= dmis.Integration; stage++ {
+			if r, ok := c.StageRecall[stage.String()]; ok {
+				row("of these, "+stage.String(), report.Pct(r.K, r.N))
+			}
+		}
+	}
+	if a := c.AfterOther; a.N > 0 {
+		row("after the other speaker's turns: the conflict speaker's stage, the other's", fmt.Sprintf("%d, %d of %d", a.Conflict, a.Other, a.N))
+	}
+	row("same stage with the stages listed the other way round", again)
 	most := "not computed: no answer"
 	if c.Answers > 0 {
 		most = fmt.Sprintf("%s, %.0f %% of %d", c.Majority, 100*c.MajorityShare, c.Answers)
@@ -282,7 +317,10 @@ func differenceSection(m Metrics) report.Section {
 	t := report.Table{Columns: []report.Column{{Name: "difference"}, {Name: "metric"}, {Name: "mean [95 %]", Align: report.Right}, {Name: "n", Align: report.Right}, {Name: "p", Align: report.Right}, {Name: "p (Holm)", Align: report.Right}, {Name: ""}}}
 	for _, d := range m.Differences {
 		mark := "~"
-		if d.PHolm < stats.Alpha {
+		switch {
+		case d.Weak != "":
+			mark = d.Weak
+		case d.PHolm < stats.Alpha:
 			mark = "significant"
 		}
 		t.Rows = append(t.Rows, []report.Cell{report.Text(d.A + " − " + d.B), report.Text(heading(d.Metric)), report.Text(interval(d.Value)), report.Int(d.Value.N),

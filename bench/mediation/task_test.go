@@ -179,7 +179,7 @@ func TestNoPredictedTurnIsUnscored(t *testing.T) {
 			t.Errorf("%s: roles %q were opened", cond, opened)
 		}
 		os, err := Outcomes(samples)
-		if err != nil || len(os) != 1 || os[0].Turn != 0 || os[0].Utterance != "" || len(os[0].Values) != 0 || os[0].Unscored[AUC] != "no turn was predicted" {
+		if err != nil || len(os) != 1 || os[0].Turn != 0 || os[0].Utterance != "" || !reflect.DeepEqual(os[0].Values, map[string]float64{DAUC: 0, DAUCOwn: 0, DW1: 0}) || os[0].Unscored[AUC] != "no turn was predicted" {
 			t.Errorf("%s: %+v, %v", cond, os, err)
 		}
 	}
@@ -433,12 +433,22 @@ func TestRecordedContinuationsNeedOnlyALabeller(t *testing.T) {
 			}
 		}
 	}
-	repeats := map[int]int{}
-	for _, call := range c[RoleLabeller].Calls() {
-		repeats[call.Params.Repeat]++
+	// The card asks once more, with the stages the other way round.
+	calls := c[RoleLabeller].Calls()
+	if len(calls) != 15 {
+		t.Fatalf("%d requests, want 15", len(calls))
 	}
-	if !reflect.DeepEqual(repeats, map[int]int{0: 14, -1: 1}) {
-		t.Errorf("requests by repeat: %v; the card asks once more, past the cache", repeats)
+	reversed := 0
+	for _, call := range calls {
+		system := call.Prompt.Messages[0].Content
+		if strings.Contains(system, "1 Integration:") && strings.Contains(system, "6 Denial:") {
+			reversed++
+		} else if !strings.Contains(system, "1 Denial:") || !strings.Contains(system, "6 Integration:") {
+			t.Errorf("the stages are in no order: %s", system)
+		}
+	}
+	if reversed != 1 {
+		t.Errorf("%d requests list the stages the other way round, want 1", reversed)
 	}
 
 	items := RecordedItems(d)

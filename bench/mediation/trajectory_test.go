@@ -100,6 +100,11 @@ func TestPublishedNumbersStandBeside(t *testing.T) {
 			t.Errorf("%v", r)
 		}
 	}
+	weak := m
+	weak.Grade, weak.PipelineCheck = Weak, true
+	if _, ok := PublishedSection(weak, published.Options{}); ok {
+		t.Error("numbers on weak labels stand beside published ones")
+	}
 	m.Labeller, m.Conditions, m.Differences = nil, nil, nil
 	if _, ok := PublishedSection(m, published.Options{}); ok {
 		t.Error("published numbers beside none")

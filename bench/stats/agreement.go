@@ -51,6 +51,26 @@ func QuadraticKappa(a, b []int, classes int) (float64, error) {
 	return kappa(a, b, classes, func(i, j int) float64 { return float64((i - j) * (i - j)) })
 }
 
+// Kappa is QuadraticKappa with its interval over clusters; resamples of one class alone
+// count in none.
+func (b Bootstrap) Kappa(x, y []int, classes int, groups []string) (Estimate, error) {
+	if _, err := QuadraticKappa(x, y, classes); err != nil {
+		return Estimate{}, err
+	}
+	var cx, cy []int
+	return b.Statistic(func(drawn []int) float64 {
+		cx, cy = cx[:0], cy[:0]
+		for _, i := range drawn {
+			cx, cy = append(cx, x[i]), append(cy, y[i])
+		}
+		k, err := QuadraticKappa(cx, cy, classes)
+		if err != nil {
+			return math.NaN()
+		}
+		return k
+	}, groups)
+}
+
 func kappa(a, b []int, classes int, disagreement func(i, j int) float64) (float64, error) {
 	if len(a) != len(b) {
 		return 0, fmt.Errorf("%d ratings against %d; they must be of the same items", len(a), len(b))

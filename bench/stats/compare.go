@@ -28,10 +28,13 @@ type Observation struct {
 
 // Measure is one quantity of all items of a run.
 type Measure struct {
-	Name         string
-	Heading      string // as tables show it; "" is Name
-	Condition    string // of the run, where it has several
-	Binary       bool   // values are 0 and 1: wrong and right
+	Name      string
+	Heading   string // as tables show it; "" is Name
+	Condition string // of the run, where it has several
+	Binary    bool   // values are 0 and 1: wrong and right
+	// Weak says why no difference of the measure is significant, whatever its p: what it
+	// was measured with is not reliable enough. "" where it is.
+	Weak         string
 	Observations []Observation
 }
 
@@ -42,6 +45,8 @@ type Comparison struct {
 	Condition string `json:"condition,omitempty"`
 	Binary    bool   `json:"binary,omitempty"`
 	Paired    bool   `json:"paired"`
+	// Weak says why the difference is not significant whatever its p, see Measure.Weak.
+	Weak string `json:"weak,omitempty"`
 	// A and B are the means over the items that were compared, Difference is B − A
 	// with its interval. Its N counts pairs, or unpaired the items of both sides.
 	A          float64  `json:"a"`
@@ -69,7 +74,7 @@ type Comparison struct {
 const Alpha = 0.05
 
 // Significant says whether the difference may be spoken of.
-func (c *Comparison) Significant() bool { return c.PHolm < Alpha }
+func (c *Comparison) Significant() bool { return c.PHolm < Alpha && c.Weak == "" }
 
 // Flips counts the changes of a binary measure to wrong and to right.
 func (c *Comparison) Flips() (lost, won int) {
@@ -101,7 +106,7 @@ type Resampling struct {
 // Compare pairs two sides by item. Its interval is that of Bootstrap.MeanT and its
 // p that of SignFlip, both by group. PHolm is P until Adjust sets it.
 func Compare(a, b Measure, r Resampling) (Comparison, error) {
-	c := Comparison{Measure: b.Name, Heading: cmp.Or(b.Heading, b.Name), Condition: b.Condition, Binary: b.Binary, Paired: true}
+	c := Comparison{Measure: b.Name, Heading: cmp.Or(b.Heading, b.Name), Condition: b.Condition, Binary: b.Binary, Paired: true, Weak: cmp.Or(a.Weak, b.Weak)}
 	there := make(map[string]Observation, len(a.Observations))
 	for _, x := range a.Observations {
 		if _, dup := there[x.Item]; dup {
@@ -167,7 +172,7 @@ func Compare(a, b Measure, r Resampling) (Comparison, error) {
 // PermuteLabels. Where the sides do share items, which tend to be easy or hard on
 // both, both are wider than they need be.
 func CompareUnpaired(a, b Measure, r Resampling) (Comparison, error) {
-	c := Comparison{Measure: b.Name, Heading: cmp.Or(b.Heading, b.Name), Condition: b.Condition, Binary: b.Binary}
+	c := Comparison{Measure: b.Name, Heading: cmp.Or(b.Heading, b.Name), Condition: b.Condition, Binary: b.Binary, Weak: cmp.Or(a.Weak, b.Weak)}
 	va, ga := scored(a, &c.UnscoredA)
 	vb, gb := scored(b, &c.UnscoredB)
 	if len(va) == 0 || len(vb) == 0 {

@@ -217,6 +217,7 @@ func scriptedMediation(t *testing.T, path, data string, ds []dialogue.Dialogue, 
 		if it.Condition == mediation.Card {
 			labels.Again = &labels.Pre
 			if !m.qualified {
+				labels.Pre.P = [6]float64{0.9}
 				for i := range labels.After {
 					labels.After[i].P = [6]float64{0.9}
 				}

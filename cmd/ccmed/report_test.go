@@ -107,7 +107,7 @@ func TestReportDialoguesWithoutData(t *testing.T) {
 // TestReportHidesWhatTablesHide: values of an unqualified labeller are neither shown
 // nor sorted by.
 func TestReportHidesWhatTablesHide(t *testing.T) {
-	data, ds := scriptedRecords(t, 12)
+	data, ds := scriptedRecords(t, 24)
 	for _, qualified := range []bool{true, false} {
 		path := filepath.Join(t.TempDir(), "m")
 		scriptedMediation(t, path, data, ds, scriptedMediator{qualified: qualified, say: func(int) string { return "a line" }})
