@@ -105,7 +105,7 @@ func extractFrom(t *testing.T, x *probe.Extraction, path string, ds []dialogue.D
 		t.Fatal(err)
 	}
 	defer x.Close()
-	b := &infertest.Scripted{Say: func(p infer.Prompt, _ infer.Params) infer.Reply {
+	return executed(t, x, dir, func(p infer.Prompt, _ infer.Params) infer.Reply {
 		text := p.Messages[1].Content
 		cond := "ND"
 		if strings.Contains(text, "Pattern:") {
@@ -113,8 +113,14 @@ func extractFrom(t *testing.T, x *probe.Extraction, path string, ds []dialogue.D
 		}
 		stop := map[string]string{"D": infer.StopLength, "ND": infer.StopEnd}[cond]
 		return infer.Reply{Text: fmt.Sprintf("line of %d %s", len(text), cond), Stop: stop}
-	}}
-	_, err = run.Execute(context.Background(), dir, x.Task(), run.Options{Workers: func(context.Context, string) ([]infer.Backend, error) { return []infer.Backend{b}, nil }})
+	})
+}
+
+// executed runs an extraction whose mediator says so.
+func executed(t *testing.T, x *probe.Extraction, dir *run.Dir, say func(infer.Prompt, infer.Params) infer.Reply) ([]run.Sample, error) {
+	t.Helper()
+	b := &infertest.Scripted{Say: say}
+	_, err := run.Execute(context.Background(), dir, x.Task(), run.Options{Workers: func(context.Context, string) ([]infer.Backend, error) { return []infer.Backend{b}, nil }})
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ import (
 const FindingsFile = "probe.json"
 
 // FindingsSchema is the version of Findings as JSON.
-const FindingsSchema = 3
+const FindingsSchema = 4
 
 // What keeps folds apart: rows that share it are never in training and held out
 // at once, and intervals are clustered by it.
@@ -48,7 +48,9 @@ type FindOptions struct {
 	// Margin is what accuracies may differ by and still count as equal, Cosine the
 	// same for the content probe; chosen before looking. 0 means 0.05 and 0.02.
 	Margin, Cosine float64
-	Progress       func(what string) // called before each part; may be nil
+	// Least is how many dialogues a collapse needs; 0 means 600.
+	Least    int
+	Progress func(what string) // called before each part; may be nil
 }
 
 func (o FindOptions) withDefaults() FindOptions {
@@ -63,6 +65,9 @@ func (o FindOptions) withDefaults() FindOptions {
 	}
 	if o.Cosine == 0 {
 		o.Cosine = 0.02
+	}
+	if o.Least == 0 {
+		o.Least = gateSamples
 	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -137,6 +142,12 @@ type TransferFindings struct {
 	// Accuracy by layer, and the accuracy of To's own probes.
 	Accuracy []stats.Estimate `json:"accuracy"`
 	Own      []float64        `json:"own"`
+	// Recentred is Accuracy with To's states moved so that both cells have the same mean
+	// over training rows. TopShare and RecentredTopShare are the shares of the most
+	// frequent prediction: near 1, the accuracy says nothing of the direction.
+	Recentred         []stats.Estimate `json:"recentred"`
+	TopShare          []float64        `json:"top_share"`
+	RecentredTopShare []float64        `json:"recentred_top_share"`
 }
 
 // finder holds what the parts of Find share.
@@ -149,7 +160,7 @@ type finder struct {
 	names   []string
 	of      map[string]dialogue.Dialogue // by item; nil without dialogues
 	found   map[activation.Cell]*Validation
-	textFit *Effect // gate (a)
+	textFit Evidence // gate (a)
 }
 
 // Find trains probes on every cell of an extraction run and puts together what
@@ -354,17 +365,26 @@ func (f *finder) transfers(ctx context.Context) error {
 			continue
 		}
 		f.Progress(fmt.Sprintf("transfer from %s to %s", from, to))
-		ls, err := Transfer(ctx, f.at(from), f.at(to), f.samples, f.design)
-		if err != nil {
-			return fmt.Errorf("transfer from %s to %s: %w", from, to, err)
-		}
 		t := TransferFindings{From: from, To: to}
-		for k, l := range ls {
-			e, err := shareOf(l.RoundHits(), f.Resampling)
+		for _, x := range []struct {
+			recentred bool
+			accuracy  *[]stats.Estimate
+			top       *[]float64
+		}{{false, &t.Accuracy, &t.TopShare}, {true, &t.Recentred, &t.RecentredTopShare}} {
+			ls, err := Transfer(ctx, f.at(from), f.at(to), f.samples, f.design, x.recentred)
 			if err != nil {
 				return fmt.Errorf("transfer from %s to %s: %w", from, to, err)
 			}
-			t.Accuracy, t.Own = append(t.Accuracy, e), append(t.Own, f.found[to].Layers[k].Accuracy)
+			for _, l := range ls {
+				e, err := shareOf(l.RoundHits(), f.Resampling)
+				if err != nil {
+					return fmt.Errorf("transfer from %s to %s: %w", from, to, err)
+				}
+				*x.accuracy, *x.top = append(*x.accuracy, e), append(*x.top, l.TopShare)
+			}
+		}
+		for _, l := range f.found[to].Layers {
+			t.Own = append(t.Own, l.Accuracy)
 		}
 		f.Transfers = append(f.Transfers, t)
 	}
@@ -391,7 +411,7 @@ func (f *finder) follow(ctx context.Context) error {
 			if !ok {
 				continue
 			}
-			ls, err := Transfer(ctx, f.at(from), f.at(to), f.samples, f.design)
+			ls, err := Transfer(ctx, f.at(from), f.at(to), f.samples, f.design, false)
 			if err != nil {
 				return fmt.Errorf("apply the probes of %s to %s: %w", from, to, err)
 			}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/ccmed/ccmed/bench/dialogue"
+	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/stats"
 	"github.com/ccmed/ccmed/probe/activation"
 )
@@ -159,7 +161,11 @@ type MatchedFindings struct {
 	Fixed     stats.Estimate `json:"fixed"`    // accuracy after the fixed lines under ND
 	Majority  float64        `json:"majority"` // share of the most frequent class
 	Excess    Effect         `json:"excess"`   // the attribute's own excess loss
-	Beyond    Effect         `json:"beyond"`   // the stage's minus that
+	// Lost is Excess as a share of what can be read above the majority after the fixed
+	// lines, Stage the same of the stage, and Beyond the stage's minus the attribute's.
+	Lost   Effect `json:"lost_share"`
+	Stage  Effect `json:"stage_lost_share"`
+	Beyond Effect `json:"beyond"`
 	// Readable is false where the attribute cannot be read after the fixed lines
 	// either: it then has nothing to lose and is no comparison.
 	Readable bool `json:"readable"`
@@ -185,9 +191,13 @@ func (f *finder) matched(ctx context.Context) error {
 	}
 	cells = append(cells, own)
 	at := f.last()
-	stage, err := f.excess(cells, func(c activation.Cell) *LayerResult { return f.found[c].Layers[at] })
+	stage, before, err := f.excess(cells, func(c activation.Cell) *LayerResult { return f.found[c].Layers[at] })
 	if err != nil {
 		return err
+	}
+	ofStage, ok := lostShare(stage, before, share(f.samples.Y, f.Classes))
+	if !ok {
+		return nil // the stage has nothing to lose: gate (c) says so
 	}
 	splits := f.found[own].Splits
 	for _, a := range []struct {
@@ -220,60 +230,70 @@ func (f *finder) matched(ctx context.Context) error {
 				return fmt.Errorf("matched attribute %q in %s: %w", a.name, c, err)
 			}
 		}
-		var excess, fixed []Outcomes
+		var excess, before []Outcomes
 		for draw := range sets {
-			of := func(c activation.Cell) *LayerResult { return found[c][draw][0] }
-			e, err := f.excess(cells, of)
+			e, b, err := f.excess(cells, func(c activation.Cell) *LayerResult { return found[c][draw][0] })
 			if err != nil {
 				return err
 			}
-			excess = append(excess, e)
-			for _, c := range cells[:len(cells)-1] {
-				fixed = append(fixed, of(c).RoundHits())
-			}
+			excess, before = append(excess, e), append(before, b)
 		}
-		m, err := f.compare(stage, excess, fixed)
+		m, err := f.compare(ofStage, excess, before, majority)
 		if err != nil {
 			return fmt.Errorf("matched attribute %q: %w", a.name, err)
 		}
-		m.Attribute, m.Values, m.Majority, m.Readable = a.name, distinct, majority, m.Fixed.Lo > majority
+		m.Attribute, m.Values = a.name, distinct
 		f.Matched = append(f.Matched, m)
 	}
 	return nil
 }
 
-func (f *finder) compare(stage Outcomes, excess, fixed []Outcomes) (m MatchedFindings, err error) {
-	mean, err := meanOf(excess)
+// compare holds the stage's lost share against an attribute's.
+func (f *finder) compare(stage Outcomes, excess, before []Outcomes, majority float64) (MatchedFindings, error) {
+	m := MatchedFindings{Majority: majority}
+	lost, err := meanOf(excess)
 	if err != nil {
 		return m, err
 	}
-	if m.Excess, err = mean.Test(f.Resampling); err != nil {
-		return m, err
-	}
-	beyond, err := stage.Minus(mean)
+	read, err := meanOf(before)
 	if err != nil {
 		return m, err
 	}
-	if m.Beyond, err = beyond.Test(f.Resampling); err != nil {
+	if m.Excess, err = lost.Test(f.Resampling); err != nil {
 		return m, err
 	}
-	read, err := meanOf(fixed)
+	if m.Fixed, err = shareOf(read, f.Resampling); err != nil {
+		return m, err
+	}
+	share, ok := lostShare(lost, read, majority)
+	if m.Readable = ok && m.Fixed.Lo > majority; !m.Readable {
+		return m, nil
+	}
+	beyond, err := stage.Minus(share)
 	if err != nil {
 		return m, err
 	}
-	m.Fixed, err = shareOf(read, f.Resampling)
-	return m, err
+	for _, x := range []struct {
+		of Outcomes
+		to *Effect
+	}{{share, &m.Lost}, {stage, &m.Stage}, {beyond, &m.Beyond}} {
+		if *x.to, err = x.of.Test(f.Resampling); err != nil {
+			return m, err
+		}
+	}
+	return m, nil
 }
 
-// excess is what writing lost, length-matched, at one layer: cells are the fixed
-// lines after ND and, last, the model's own.
-func (f *finder) excess(cells []activation.Cell, of func(activation.Cell) *LayerResult) (Outcomes, error) {
+// excess is what writing lost, length-matched, at one layer, and what could be read before:
+// cells are the fixed lines after ND and, last, the model's own.
+func (f *finder) excess(cells []activation.Cell, of func(activation.Cell) *LayerResult) (lost, before Outcomes, err error) {
 	values := map[Pair]Outcomes{}
 	for _, c := range cells {
 		values[Pair{c.Context, c.Text}] = of(c).RoundHits()
 	}
-	closest, _ := f.closest(values, of(cells[0]).Tested())
-	return closest.Minus(values[Pair{ContextND, TextOwnND}])
+	before, _ = f.closest(values, of(cells[0]).Tested())
+	lost, err = before.Minus(values[Pair{ContextND, TextOwnND}])
+	return lost, before, err
 }
 
 // types gives every row its value of an attribute, and how many there are.
@@ -303,20 +323,86 @@ func (f *finder) judge(ctx context.Context) error {
 	if err := f.matched(ctx); err != nil {
 		return err
 	}
-	g := Gates{N: f.N}
+	g := Gates{N: f.N, Least: f.Least, TextFit: f.textFit}
 	if len(f.Decomposition) > 0 {
 		d := f.Decomposition[f.last()]
-		g.Elic, g.Text, g.Excess = d.Elic, d.Text, d.Excess
+		g.Elic, g.Text, g.Excess = d.Elic, f.textEvidence(d), f.excessEvidence(d)
 	}
-	g.TextFit = f.textFit
-	// The stage must lose more than each attribute: the one that it exceeds least decides.
-	for i := range f.Matched {
-		m := &f.Matched[i]
-		if m.Readable && (g.Matched == nil || m.Beyond.P > g.Matched.P || m.Beyond.Value <= 0 && m.Beyond.Value < g.Matched.Value) {
-			g.Matched = &m.Beyond
+	// The stage must lose more than each attribute.
+	var beyond []Effect
+	for _, m := range f.Matched {
+		if m.Readable {
+			beyond = append(beyond, m.Beyond)
 		}
+	}
+	if g.Matched.Effect = leastOf(beyond); g.Matched.Effect == nil && (len(f.Matched) > 0 || g.Excess.Untestable != "") {
+		g.Matched.Untestable = "nothing can be read after the fixed lines that the stage could be held against"
+	}
+	if c, ok := f.cellAt(ContextND, TextOwnND); ok {
+		g.Late.Effect = &c.DeltaLate
 	}
 	v := g.Judge()
 	f.Verdict = &v
 	return nil
+}
+
+// cellAt returns the findings at the end of a text after a context.
+func (f *finder) cellAt(contextName, text string) (CellFindings, bool) {
+	i := slices.IndexFunc(f.Cells, func(c CellFindings) bool {
+		return c.Cell.Context == contextName && c.Cell.Text == text && c.Cell.Position == UtteranceEnd
+	})
+	if i < 0 {
+		return CellFindings{}, false
+	}
+	return f.Cells[i], true
+}
+
+// textEvidence is Δtext of the order that shows least: within D and within ND. An order in
+// which the worse text leaves no room above it, or the better one is not above chance,
+// cannot be tested.
+func (f *finder) textEvidence(d Decomposition) Evidence {
+	var of []Effect
+	var why []string
+	measured := false
+	for _, x := range []struct {
+		contextName string
+		effect      *Effect
+	}{{ContextD, d.Text}, {ContextND, d.TextND}} {
+		worse, ok := f.cellAt(x.contextName, TextOwnND)
+		better, okB := f.cellAt(x.contextName, TextOwnD)
+		if x.effect == nil || !ok || !okB {
+			continue
+		}
+		measured = true
+		at := f.last()
+		switch low, high := worse.Accuracy[at], better.Accuracy[at]; {
+		case low.Hi >= ceiling:
+			why = append(why, fmt.Sprintf("after %s the stage is read at %s from the ND line already", x.contextName, report.Estimate(low, 3)))
+		case high.Lo <= better.Majority && low.Lo <= worse.Majority:
+			why = append(why, fmt.Sprintf("after %s neither line reads above chance", x.contextName))
+		default:
+			of = append(of, *x.effect)
+		}
+	}
+	e := Evidence{Effect: leastOf(of)}
+	if e.Effect == nil && measured {
+		e.Untestable = strings.Join(why, "; ")
+	}
+	return e
+}
+
+// excessEvidence is the excess loss, which cannot be tested where nothing is read after
+// the fixed lines.
+func (f *finder) excessEvidence(d Decomposition) Evidence {
+	e := Evidence{Effect: d.Excess}
+	if d.Excess == nil {
+		return e
+	}
+	for i := range Placebos {
+		if c, ok := f.cellAt(ContextND, placebo(i)); ok && c.Accuracy[f.last()].Lo > c.Majority {
+			return e
+		}
+	}
+	e.Untestable = "the stage is not read above chance after the fixed lines: there is nothing to lose"
+	return e
 }

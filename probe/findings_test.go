@@ -300,7 +300,7 @@ func TestMatchedAttribute(t *testing.T) {
 		name   string
 		topic  bool
 		lo, hi float64
-	}{{"the stage alone is lost", true, 0.3, 1}, {"both are lost", false, -0.25, 0.25}} {
+	}{{"the stage alone is lost", true, 0.6, 1.4}, {"both are lost", false, -0.3, 0.3}} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := find(t, "D,ND", func(s seen) []int {
 				switch {
@@ -316,7 +316,7 @@ func TestMatchedAttribute(t *testing.T) {
 				t.Errorf("excess loss %+v, want above 0.3", excess)
 			}
 			m := f.Matched[0]
-			if m.Values != 12 || !m.Readable || m.Beyond.Value < tt.lo || m.Beyond.Value > tt.hi || math.Abs(m.Beyond.Value-(excess.Value-m.Excess.Value)) > 1e-9 {
+			if m.Values != 12 || !m.Readable || m.Beyond.Value < tt.lo || m.Beyond.Value > tt.hi || math.Abs(m.Beyond.Value-(m.Stage.Value-m.Lost.Value)) > 1e-9 {
 				t.Errorf("%+v, want 12 values, readable, and the stage beyond it by %v to %v", m, tt.lo, tt.hi)
 			}
 			if g := f.Verdict.Gates[3]; g.Effect == nil {

@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/ccmed/ccmed/bench/dialogue"
+	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/stats"
 	"github.com/ccmed/ccmed/probe/linear"
 )
@@ -52,7 +53,10 @@ func (f *finder) texts(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("compare the texts: %w", err)
 	}
-	f.textFit = &e
+	f.textFit = Evidence{Effect: &e}
+	if a := f.Texts[TextOwnND].Accuracy; a.Hi >= ceiling {
+		f.textFit.Untestable = fmt.Sprintf("the ND texts fit the stage with %s already: there is no room above", report.Estimate(a, 3))
+	}
 	return nil
 }
 

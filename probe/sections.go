@@ -109,13 +109,15 @@ var parts = []struct {
 	{"elic", "Δelic", func(d Decomposition) *Effect { return d.Elic }},
 	{"ctx", "= Δctx", func(d Decomposition) *Effect { return d.Ctx }},
 	{"text", "+ Δtext", func(d Decomposition) *Effect { return d.Text }},
+	{"ctx_own_d", "= Δctx (own-D)", func(d Decomposition) *Effect { return d.CtxOwnD }},
+	{"text_nd", "+ Δtext (ND)", func(d Decomposition) *Effect { return d.TextND }},
 	{"placebo", "Δplacebo", func(d Decomposition) *Effect { return d.Placebo }},
 	{"excess", "excess loss", func(d Decomposition) *Effect { return d.Excess }},
 }
 
 func (f *Findings) takenApart(at int) report.Section {
 	s := report.Section{Title: "The D−ND difference taken apart", Notes: []string{
-		"Δctx: reading the prompt; Δtext: what the model wrote; Δplacebo: the difference with the same fixed line for every item; excess loss: what writing its own line lost against a fixed one"}}
+		"Δctx: reading the prompt; Δtext: what the model wrote, each in both orders: with the ND line and within D first, then with the D line and within ND; Δplacebo: the difference with the same fixed line for every item; excess loss: what writing its own line lost against a fixed one"}}
 	if len(f.Decomposition) == 0 || f.Decomposition[at] == (Decomposition{}) {
 		return s
 	}
@@ -162,11 +164,13 @@ func (f *Findings) takenApart(at int) report.Section {
 func (f *Findings) directions(at int) report.Section {
 	s := report.Section{Title: "Is the same direction used?"}
 	if len(f.Transfers) > 0 {
-		t := report.Table{Title: "Transfer at " + f.At, Columns: right("trained on", "tested on", "accuracy", "its own probe")}
+		t := report.Table{Title: "Transfer at " + f.At, Columns: right("trained on", "tested on", "accuracy", "most frequent prediction", "re-centred", "most frequent prediction", "its own probe")}
 		t.Columns[1].Align = report.Left
 		for _, x := range f.Transfers {
-			t.Rows = append(t.Rows, []report.Cell{report.Text(label(x.From)), report.Text(label(x.To)), estimate(x.Accuracy[at]), report.Num(x.Own[at], 3)})
+			t.Rows = append(t.Rows, []report.Cell{report.Text(label(x.From)), report.Text(label(x.To)), estimate(x.Accuracy[at]), report.Num(x.TopShare[at], 3),
+				estimate(x.Recentred[at]), report.Num(x.RecentredTopShare[at], 3), report.Num(x.Own[at], 3)})
 		}
+		t.Notes = []string{"re-centred: the tested states are moved so that both have the same mean over training rows; where nearly all predictions are one class the accuracy says nothing of the direction"}
 		s.Tables = append(s.Tables, t)
 	}
 	if len(f.Follow) > 0 {
@@ -185,7 +189,14 @@ func (f *Findings) controlSection(at int) report.Section {
 	if len(f.Controls) == 0 {
 		return s
 	}
-	t := report.Table{Columns: right("cell", "stage", "control task", "selectivity", "compression", "control's", "words alone", "nats beyond words [95 %]", "p")}
+	t := report.Table{Columns: right("cell", "stage", "control task", "selectivity", "compression", "control's", "words alone", "nats beyond words [95 %]", "p (Holm)")}
+	var ps []float64
+	for _, c := range f.Controls {
+		if c.Surface != nil && at < len(c.Gain) {
+			ps = append(ps, c.Gain[at].P)
+		}
+	}
+	ps = stats.Holm(ps)
 	for _, c := range f.Controls {
 		row := []report.Cell{report.Text(label(c.Cell)), {}, {}, {}, {}, {}, {}, {}, {}}
 		if at < len(c.Control) {
@@ -198,7 +209,8 @@ func (f *Findings) controlSection(at int) report.Section {
 			row[5] = report.Num(c.ControlCompression[at], 2)
 		}
 		if c.Surface != nil && at < len(c.Gain) {
-			row[6], row[7], row[8] = estimate(*c.Surface), effect(&c.Gain[at]), report.Text(report.PValue(c.Gain[at].P))
+			row[6], row[7], row[8] = estimate(*c.Surface), effect(&c.Gain[at]), report.Text(report.PValue(ps[0]))
+			ps = ps[1:]
 		}
 		t.Rows = append(t.Rows, row)
 		if c.Types > 0 {
@@ -219,14 +231,22 @@ func (f *Findings) contentSection(at int) report.Section {
 		return report.Section{}
 	}
 	s := report.Section{Title: "Content of the line at " + f.At, Notes: []string{"embedder: " + c.Embedder + "; skill is (cosine − cosine with other lines of the stage) / (1 − the latter)"}}
-	t := report.Table{Columns: right("cell", "cosine", "other lines", "skill [95 %]", "p")}
+	t := report.Table{Columns: right("cell", "cosine", "other lines", "skill [95 %]", "p (Holm)")}
+	var ps []float64
+	for _, x := range c.Cells {
+		if x.NotComputed == "" {
+			ps = append(ps, x.Skill[at].P)
+		}
+	}
+	ps = stats.Holm(ps)
 	for _, x := range c.Cells {
 		row := []report.Cell{report.Text(label(x.Cell)), report.Num(x.Cosine[at], 3)}
 		if x.NotComputed != "" {
 			t.Rows = append(t.Rows, append(row, report.Text("not computed"), report.Text("not computed: "+x.NotComputed)))
 			continue
 		}
-		t.Rows = append(t.Rows, append(row, report.Num(x.Permuted[at], 3), effect(&x.Skill[at]), report.Text(report.PValue(x.Skill[at].P))))
+		t.Rows = append(t.Rows, append(row, report.Num(x.Permuted[at], 3), effect(&x.Skill[at]), report.Text(report.PValue(ps[0]))))
+		ps = ps[1:]
 		if x.Compared < x.Lines {
 			t.Notes = append(t.Notes, fmt.Sprintf("%s: other lines and skill are of %d of %d lines; of the rest there is %s in a fold", label(x.Cell), x.Compared, x.Lines, noOtherLine))
 		}
@@ -250,21 +270,36 @@ func (f *Findings) verdictSection() report.Section {
 			holds = "yes"
 		}
 		p := report.PValue(g.Adjusted)
-		if g.Effect == nil {
+		switch {
+		case g.Untestable != "":
+			holds, p = "not testable", ""
+		case g.Effect == nil:
 			holds, p = "not measured", ""
 		}
 		t.Rows = append(t.Rows, []report.Cell{report.Text(g.Name), effect(g.Effect), report.Text(p), report.Text(holds)})
 	}
 	s := report.Section{Title: "What may be said (at " + f.At + "): " + f.Verdict.Sentence, Tables: []report.Table{t}, Notes: f.Verdict.Reasons}
 	if len(f.Matched) > 0 {
-		m := report.Table{Title: "Matched attributes", Columns: right("attribute", "values", "after fixed lines", "majority", "excess loss", "the stage's beyond it", "p")}
+		m := report.Table{Title: "Matched attributes", Columns: right("attribute", "values", "after fixed lines", "majority", "excess loss", "lost share", "the stage's", "the stage's beyond it", "p (Holm)")}
+		var ps []float64
 		for _, a := range f.Matched {
-			m.Rows = append(m.Rows, []report.Cell{report.Text(a.Attribute), report.Int(a.Values), estimate(a.Fixed), report.Num(a.Majority, 3), effect(&a.Excess), effect(&a.Beyond), report.Text(report.PValue(a.Beyond.P))})
+			if a.Readable {
+				ps = append(ps, a.Beyond.P)
+			}
+		}
+		ps = stats.Holm(ps)
+		for _, a := range f.Matched {
+			row := []report.Cell{report.Text(a.Attribute), report.Int(a.Values), estimate(a.Fixed), report.Num(a.Majority, 3), effect(&a.Excess), {}, {}, {}, {}}
+			if a.Readable {
+				row[5], row[6], row[7], row[8] = effect(&a.Lost), effect(&a.Stage), effect(&a.Beyond), report.Text(report.PValue(ps[0]))
+				ps = ps[1:]
+			}
+			m.Rows = append(m.Rows, row)
 			if !a.Readable {
 				m.Notes = append(m.Notes, a.Attribute+" cannot be read after the fixed lines either: it is no comparison")
 			}
 		}
-		m.Notes = append(m.Notes, fmt.Sprintf("an attribute's values are put into %d classes with the stages' shares, %d times at random; gate (d) takes the attribute that the stage exceeds least", f.Classes, matchedDraws))
+		m.Notes = append(m.Notes, fmt.Sprintf("an attribute's values are put into %d classes with the stages' shares, %d times at random; lost shares are of what can be read above the majority after the fixed lines; gate (d) takes the attribute that the stage exceeds least", f.Classes, matchedDraws))
 		s.Tables = append(s.Tables, m)
 	}
 	return s

@@ -47,6 +47,9 @@ type Design struct {
 	Train, Eval []int
 	Tol         float64 // of linear.PathOptions
 	Workers     int     // layers at the same time; 0 means one a processor
+
+	// moved changes the states for a split; nil leaves them.
+	moved func(x *linear.Dense32, split Split) (*linear.Dense32, error)
 }
 
 func (d Design) withDefaults() Design {
@@ -181,9 +184,12 @@ type LayerResult struct {
 	C            []float64             `json:"c"`           // chosen, one a split
 	Inner        []linear.Score        `json:"inner"`       // on the inner part at that C, one a split
 	Rounds       []*linear.Predictions `json:"-"`           // held-out predictions of every sample; NaN where it never was
-	samples      Samples
-	tested       []int
-	width        float64 // see Outcomes
+	// TopShare is, of a Transfer, the mean over splits of the share of the most frequent
+	// prediction: near 1, the accuracy says nothing of the direction.
+	TopShare float64 `json:"-"`
+	samples  Samples
+	tested   []int
+	width    float64 // see Outcomes
 }
 
 // Tested returns the rows that were held out in every round, in order.
@@ -343,7 +349,14 @@ func (d Design) trainLayer(ctx context.Context, x *linear.Dense32, s Samples, se
 				labels[k].Offset = set.offset(number)
 			}
 		}
-		fits, inner, err := d.trainSplit(ctx, x, labels, s.Classes, split)
+		states := x
+		if d.moved != nil {
+			var err error
+			if states, err = d.moved(x, split); err != nil {
+				return err
+			}
+		}
+		fits, inner, err := d.trainSplit(ctx, states, labels, s.Classes, split)
 		if err != nil {
 			return err
 		}

@@ -62,8 +62,10 @@ func shift(rows []int, base int) []int {
 
 // Transfer trains on the states of one cell and evaluates on those of another,
 // with the splits that both have by themselves: the rows of both are the same
-// samples. Accuracy that stays says that the same direction is used.
-func Transfer(ctx context.Context, from, to Layers, s Samples, d Design) ([]*LayerResult, error) {
+// samples. Accuracy that stays says that the same direction is used. Where the cells'
+// states lie apart by a constant, every row falls into one class: recentred moves the
+// states of to by the difference of both cells' means over the split's training rows.
+func Transfer(ctx context.Context, from, to Layers, s Samples, d Design, recentred bool) ([]*LayerResult, error) {
 	splits, err := d.Splits(s)
 	if err != nil {
 		return nil, err
@@ -75,7 +77,13 @@ func Transfer(ctx context.Context, from, to Layers, s Samples, d Design) ([]*Lay
 	if err := both.check(); err != nil {
 		return nil, err
 	}
-	found, err := d.withDefaults().train(ctx, both, s.repeat(2), []labelled{{y: slices.Repeat(s.Y, 2)}}, splits)
+	d = d.withDefaults()
+	if recentred {
+		d.moved = func(x *linear.Dense32, split Split) (*linear.Dense32, error) {
+			return recentre(x, split.Train, len(s.Y))
+		}
+	}
+	found, err := d.train(ctx, both, s.repeat(2), []labelled{{y: slices.Repeat(s.Y, 2)}}, splits)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +93,50 @@ func Transfer(ctx context.Context, from, to Layers, s Samples, d Design) ([]*Lay
 			return nil, err
 		}
 	}
+	for k := range splits {
+		splits[k].Test = shift(splits[k].Test, -len(s.Y))
+	}
+	for _, r := range out {
+		r.TopShare = r.topShare(splits)
+	}
 	return out, nil
+}
+
+// recentre moves the second half of the rows, n and on, so that its mean over the training
+// rows is that of the first half.
+func recentre(x *linear.Dense32, train []int, n int) (*linear.Dense32, error) {
+	rows, width := x.Dims()
+	move := make([]float64, width)
+	for _, i := range train {
+		from, to := x.Row(i), x.Row(n+i)
+		for j := range move {
+			move[j] += (float64(from[j]) - float64(to[j])) / float64(len(train))
+		}
+	}
+	data := make([]float32, 0, rows*width)
+	for i := range rows {
+		for j, v := range x.Row(i) {
+			if i >= n {
+				v = float32(float64(v) + move[j])
+			}
+			data = append(data, v)
+		}
+	}
+	return linear.NewDense32(rows, width, data)
+}
+
+// topShare is the mean over splits of the share of the most frequent prediction among the
+// split's tested rows.
+func (r *LayerResult) topShare(splits []Split) float64 {
+	sum := 0.0
+	for _, split := range splits {
+		count := make([]int, r.samples.Classes)
+		for _, i := range split.Test {
+			count[r.Rounds[split.Round].Argmax(i)]++
+		}
+		sum += float64(slices.Max(count)) / float64(max(1, len(split.Test)))
+	}
+	return sum / float64(max(1, len(splits)))
 }
 
 // Pooled trains one probe on the training rows of all cells together and
@@ -241,9 +292,13 @@ type Effect struct {
 // Decomposition takes Δelic, the published difference, apart. What lacks a cell
 // is nil. A(c,t) is the mean of the values at the end of text t in context c.
 type Decomposition struct {
-	Elic    *Effect `json:"elic"`    // A(D,own-D) − A(ND,own-ND) = Ctx + Text
-	Ctx     *Effect `json:"ctx"`     // A(D,own-ND) − A(ND,own-ND): reading the prompt
-	Text    *Effect `json:"text"`    // A(D,own-D) − A(D,own-ND): what the model wrote
+	Elic *Effect `json:"elic"` // A(D,own-D) − A(ND,own-ND) = Ctx + Text = CtxOwnD + TextND
+	Ctx  *Effect `json:"ctx"`  // A(D,own-ND) − A(ND,own-ND): reading the prompt
+	Text *Effect `json:"text"` // A(D,own-D) − A(D,own-ND): what the model wrote
+	// The other order: CtxOwnD is A(D,own-D) − A(ND,own-D), TextND is A(ND,own-D) −
+	// A(ND,own-ND).
+	CtxOwnD *Effect `json:"ctx_own_d"`
+	TextND  *Effect `json:"text_nd"`
 	Placebo *Effect `json:"placebo"` // A(D,fixed) − A(ND,fixed), mean over the fixed lines
 	Excess  *Effect `json:"excess"`  // A(ND,fixed) − A(ND,own-ND): what writing lost, fixed lines matched in length
 }
@@ -260,12 +315,13 @@ func differencesOf(values map[Pair]Outcomes) (map[string]Outcomes, error) {
 	}
 	fixedD, fixedND, closest := Pair{ContextD, TextPlacebo}, Pair{ContextND, TextPlacebo}, Pair{ContextND, textClosest}
 	ownD, crossed, ownND := Pair{ContextD, TextOwnD}, Pair{ContextD, TextOwnND}, Pair{ContextND, TextOwnND}
+	crossedND := Pair{ContextND, TextOwnD}
 	if _, ok := values[closest]; !ok {
 		closest = fixedND
 	}
 	out := map[string]Outcomes{}
 	for part, of := range map[string][2]Pair{
-		"elic": {ownD, ownND}, "ctx": {crossed, ownND}, "text": {ownD, crossed}, "placebo": {fixedD, fixedND}, "excess": {closest, ownND},
+		"elic": {ownD, ownND}, "ctx": {crossed, ownND}, "text": {ownD, crossed}, "ctx_own_d": {ownD, crossedND}, "text_nd": {crossedND, ownND}, "placebo": {fixedD, fixedND}, "excess": {closest, ownND},
 	} {
 		a, okA := values[of[0]]
 		b, okB := values[of[1]]
@@ -280,7 +336,7 @@ func differencesOf(values map[Pair]Outcomes) (map[string]Outcomes, error) {
 }
 
 func testParts(parts map[string]Outcomes, r Resampling) (out Decomposition, err error) {
-	for part, to := range map[string]**Effect{"elic": &out.Elic, "ctx": &out.Ctx, "text": &out.Text, "placebo": &out.Placebo, "excess": &out.Excess} {
+	for part, to := range map[string]**Effect{"elic": &out.Elic, "ctx": &out.Ctx, "text": &out.Text, "ctx_own_d": &out.CtxOwnD, "text_nd": &out.TextND, "placebo": &out.Placebo, "excess": &out.Excess} {
 		d, ok := parts[part]
 		if !ok {
 			continue

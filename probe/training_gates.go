@@ -116,22 +116,34 @@ const (
 	NotTestable  = "not testable on this model"
 )
 
-// The least sample and the level at which a collapse may be claimed.
+// The least sample and the level at which a collapse may be claimed, and the accuracy above
+// which there is no room: where an interval reaches it.
 const (
 	gateSamples = 600
 	gateLevel   = 0.05
+	ceiling     = 0.97
 )
 
-// Gates holds the evidence for a collapse. What was not measured is nil.
+// Evidence is what one gate rests on.
+type Evidence struct {
+	*Effect // nil where it was not measured
+	// Untestable says why the measurement could not have come out otherwise; "" where it
+	// could.
+	Untestable string
+}
+
+// Gates holds the evidence for a collapse.
 type Gates struct {
-	N    int     // paired samples
-	Elic *Effect // the difference that is to be explained
+	N     int     // paired samples
+	Least int     // that a collapse needs; 0 means 600
+	Elic  *Effect // the difference that is to be explained; nil where it was not measured
 	// TextFit (a): how much better D texts fit the stage than ND texts, by a text-only
-	// classifier or a qualified judge.
-	TextFit *Effect
-	Text    *Effect // (b) Δtext
-	Excess  *Effect // (c) excess loss
-	Matched *Effect // (d) excess loss minus that of a matched attribute
+	// classifier.
+	TextFit Evidence
+	Text    Evidence // (b) Δtext, of the order that shows least
+	Excess  Evidence // (c) excess loss
+	Matched Evidence // (d) the stage's lost share minus that of a matched attribute
+	Late    Evidence // (e) Δlate of the model's own ND lines
 }
 
 // Gate is one condition and whether it holds.
@@ -140,6 +152,8 @@ type Gate struct {
 	Effect   *Effect `json:"effect"`
 	Adjusted float64 `json:"adjusted"` // Holm-corrected p; 1 when not measured
 	Holds    bool    `json:"holds"`    // above 0 with an adjusted p below .05
+	// Untestable says why the gate could not have come out otherwise; "" where it could.
+	Untestable string `json:"untestable,omitempty"`
 }
 
 // Verdict is the sentence that the evidence allows, and why.
@@ -149,50 +163,98 @@ type Verdict struct {
 	Reasons  []string `json:"reasons"` // of every sentence but Collapse
 }
 
-// Judge applies the gates. All four must hold for Collapse. Too few samples, a
-// gate that was not measured, or no D−ND difference to explain make it
-// NotTestable.
+// Judge applies the gates. All must hold for Collapse. Too few samples, a gate that was
+// not measured, or no D−ND difference to explain make it NotTestable; so does a gate that
+// cannot be tested, unless another one that can be does not hold.
 func (g Gates) Judge() Verdict {
-	v := Verdict{Sentence: Collapse, Gates: []Gate{
-		{Name: "(a) D texts fit the stage better", Effect: g.TextFit}, {Name: "(b) Δtext", Effect: g.Text},
-		{Name: "(c) excess loss", Effect: g.Excess}, {Name: "(d) excess loss above a matched attribute", Effect: g.Matched},
-	}}
-	untestable := func(format string, args ...any) {
-		v.Sentence = NotTestable
-		v.Reasons = append(v.Reasons, fmt.Sprintf(format, args...))
+	names := []string{"(a) D texts fit the stage better", "(b) Δtext", "(c) excess loss", "(d) lost share above a matched attribute's", "(e) Δlate"}
+	v := Verdict{}
+	least := g.Least
+	if least == 0 {
+		least = gateSamples
 	}
-	if g.N < gateSamples {
-		untestable("%d paired samples, fewer than %d", g.N, gateSamples)
+	var missing, failed, untestable []string
+	if g.N < least {
+		missing = append(missing, fmt.Sprintf("%d paired samples, fewer than %d", g.N, least))
 	}
 	switch {
 	case g.Elic == nil:
-		untestable("Δelic was not measured")
+		missing = append(missing, "Δelic was not measured")
 	case !positive(g.Elic, g.Elic.P):
-		untestable("there is no D−ND difference to explain: Δelic is %.3f, p = %.3g", g.Elic.Value, g.Elic.P)
+		missing = append(missing, fmt.Sprintf("there is no D−ND difference to explain: Δelic is %.3f, p = %.3g", g.Elic.Value, g.Elic.P))
 	}
-	ps := make([]float64, len(v.Gates))
-	for k, gate := range v.Gates {
+	evidence := []Evidence{g.TextFit, g.Text, g.Excess, g.Matched, g.Late}
+	ps := make([]float64, len(evidence))
+	for k, e := range evidence {
 		ps[k] = 1
-		switch {
-		case gate.Effect == nil:
-			untestable("%s was not measured", gate.Name)
-		case !math.IsNaN(gate.Effect.P):
-			ps[k] = gate.Effect.P
+		if e.Effect != nil && e.Untestable == "" && !math.IsNaN(e.P) {
+			ps[k] = e.P
 		}
 	}
 	for k, p := range stats.Holm(ps) {
-		gate := &v.Gates[k]
-		gate.Adjusted = p
-		gate.Holds = gate.Effect != nil && positive(gate.Effect, p)
-		if gate.Holds || gate.Effect == nil {
-			continue
+		e := evidence[k]
+		gate := Gate{Name: names[k], Effect: e.Effect, Adjusted: p, Untestable: e.Untestable}
+		switch {
+		case e.Untestable != "":
+			untestable = append(untestable, gate.Name+" cannot be tested: "+e.Untestable)
+		case e.Effect == nil:
+			missing = append(missing, gate.Name+" was not measured")
+		case positive(e.Effect, p):
+			gate.Holds = true
+		default:
+			failed = append(failed, fmt.Sprintf("%s is %.3f, adjusted p = %.3g", gate.Name, e.Value, p))
 		}
-		if v.Sentence == Collapse {
-			v.Sentence = NotSeparable
-		}
-		v.Reasons = append(v.Reasons, fmt.Sprintf("%s is %.3f, adjusted p = %.3g", gate.Name, gate.Effect.Value, p))
+		v.Gates = append(v.Gates, gate)
 	}
+	switch {
+	case len(missing) > 0:
+		v.Sentence = NotTestable
+	case len(failed) > 0:
+		v.Sentence = NotSeparable
+	case len(untestable) > 0:
+		v.Sentence = NotTestable
+	default:
+		v.Sentence = Collapse
+	}
+	v.Reasons = slices.Concat(missing, failed, untestable)
 	return v
 }
 
 func positive(e *Effect, p float64) bool { return e.Value > 0 && p < gateLevel }
+
+// leastOf is the evidence that shows least: the most negative effect where one is not above
+// 0, else the largest p.
+func leastOf(of []Effect) *Effect {
+	var out *Effect
+	for i := range of {
+		e := &of[i]
+		switch {
+		case out == nil,
+			e.Value <= 0 && (out.Value > 0 || e.Value < out.Value),
+			e.Value > 0 && out.Value > 0 && e.P > out.P:
+			out = e
+		}
+	}
+	return out
+}
+
+// lostShare gives, for each row, the share of what could be read above chance that was
+// lost: its mean is S = mean(lost)/(mean(before) − chance), and a row's value is S plus its
+// part in what resampling rows does to S (the delta method). ok is false where nothing
+// could be read above chance.
+func lostShare(lost, before Outcomes, chance float64) (share Outcomes, ok bool) {
+	room := before.Mean() - chance
+	if room <= 0 {
+		return Outcomes{}, false
+	}
+	s := lost.Mean() / room
+	share = Outcomes{Groups: lost.Groups, Width: math.Max(lost.Width, before.Width)}
+	for k, rows := range lost.Rounds {
+		values := make([]float64, len(rows))
+		for i, v := range rows {
+			values[i] = s + (v-s*(before.Rounds[k][i]-chance))/room
+		}
+		share.Rounds = append(share.Rounds, values)
+	}
+	return share, true
+}

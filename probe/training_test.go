@@ -381,8 +381,8 @@ func TestTransfer(t *testing.T) {
 	from := planted{plant(200, 10, 1, labelSignal(s, 3, 0))}
 	same := planted{plant(200, 10, 2, labelSignal(s, 3, 0))}
 	other := planted{plant(200, 10, 3, labelSignal(s, 3, 5))}
-	within(t, "accuracy in the same direction", must(Transfer(t.Context(), from, same, s, quick))(t)[0].Accuracy, 0.85, 1)
-	r := must(Transfer(t.Context(), from, other, s, quick))(t)[0]
+	within(t, "accuracy in the same direction", must(Transfer(t.Context(), from, same, s, quick, false))(t)[0].Accuracy, 0.85, 1)
+	r := must(Transfer(t.Context(), from, other, s, quick, false))(t)[0]
 	within(t, "accuracy in another direction", r.Accuracy, 0.2, 0.47)
 	if len(r.Tested()) != 200 || len(r.Hits()) != 200 {
 		t.Errorf("%d rows tested", len(r.Tested()))
@@ -390,7 +390,7 @@ func TestTransfer(t *testing.T) {
 	for c, found := range must(Pooled(t.Context(), []Layers{from, other}, s, quick))(t) {
 		within(t, fmt.Sprintf("pooled accuracy in cell %d", c), found[0].Accuracy, 0.8, 1)
 	}
-	if _, err := Transfer(t.Context(), from, planted{from[0], from[0]}, s, quick); !errors.Is(err, ErrDesign) {
+	if _, err := Transfer(t.Context(), from, planted{from[0], from[0]}, s, quick, false); !errors.Is(err, ErrDesign) {
 		t.Errorf("cells of one and two layers: %v", err)
 	}
 }
@@ -534,7 +534,9 @@ func TestEquivalent(t *testing.T) {
 
 func TestGates(t *testing.T) {
 	effect := func(value, p float64) *Effect { return &Effect{stats.Estimate{Value: value}, p} }
-	all := Gates{N: 600, Elic: effect(0.15, 0.001), TextFit: effect(0.2, 0.001), Text: effect(0.1, 0.004), Excess: effect(0.1, 0.01), Matched: effect(0.05, 0.02)}
+	some := func(value, p float64) Evidence { return Evidence{Effect: effect(value, p)} }
+	untestable := Evidence{Effect: effect(0, 1), Untestable: "no room"}
+	all := Gates{N: 600, Elic: effect(0.15, 0.001), TextFit: some(0.2, 0.001), Text: some(0.1, 0.004), Excess: some(0.1, 0.01), Matched: some(0.05, 0.02), Late: some(0.1, 0.001)}
 	with := func(edit func(*Gates)) Gates {
 		g := all
 		edit(&g)
@@ -546,16 +548,20 @@ func TestGates(t *testing.T) {
 		want  string
 		holds []bool
 	}{
-		{"all four hold", all, Collapse, []bool{true, true, true, true}},
-		{"599 samples", with(func(g *Gates) { g.N = 599 }), NotTestable, []bool{true, true, true, true}},
-		{"no text effect", with(func(g *Gates) { g.Text = effect(0.01, 0.6) }), NotSeparable, []bool{true, false, true, true}},
-		{"an effect below zero", with(func(g *Gates) { g.Excess = effect(-0.1, 0.001) }), NotSeparable, []bool{true, true, false, true}},
-		{"significant before Holm only", with(func(g *Gates) { g.Excess, g.Matched = effect(0.1, 0.04), effect(0.1, 0.04) }), NotSeparable, []bool{true, true, false, false}},
-		{"no judge", with(func(g *Gates) { g.TextFit = nil }), NotTestable, []bool{false, true, true, true}},
-		{"no matched attribute and no text effect", with(func(g *Gates) { g.Matched, g.Text = nil, effect(0, 1) }), NotTestable, []bool{true, false, true, false}},
-		{"nothing to explain", with(func(g *Gates) { g.Elic = effect(0.01, 0.5) }), NotTestable, []bool{true, true, true, true}},
-		{"p is not a number", with(func(g *Gates) { g.Text = effect(0.1, math.NaN()) }), NotSeparable, []bool{true, false, true, true}},
-		{"nothing measured", Gates{}, NotTestable, []bool{false, false, false, false}},
+		{"all five hold", all, Collapse, []bool{true, true, true, true, true}},
+		{"599 samples", with(func(g *Gates) { g.N = 599 }), NotTestable, []bool{true, true, true, true, true}},
+		{"as few as are enough here", with(func(g *Gates) { g.N, g.Least = 48, 48 }), Collapse, []bool{true, true, true, true, true}},
+		{"no text effect", with(func(g *Gates) { g.Text = some(0.01, 0.6) }), NotSeparable, []bool{true, false, true, true, true}},
+		{"an effect below zero", with(func(g *Gates) { g.Excess = some(-0.1, 0.001) }), NotSeparable, []bool{true, true, false, true, true}},
+		{"no Δlate", with(func(g *Gates) { g.Late = some(0, 0.7) }), NotSeparable, []bool{true, true, true, true, false}},
+		{"significant before Holm only", with(func(g *Gates) { g.Excess, g.Matched = some(0.1, 0.04), some(0.1, 0.04) }), NotSeparable, []bool{true, true, false, false, true}},
+		{"no text-only classifier", with(func(g *Gates) { g.TextFit = Evidence{} }), NotTestable, []bool{false, true, true, true, true}},
+		{"no matched attribute and no text effect", with(func(g *Gates) { g.Matched, g.Text = Evidence{}, some(0, 1) }), NotTestable, []bool{true, false, true, false, true}},
+		{"nothing to explain", with(func(g *Gates) { g.Elic = effect(0.01, 0.5) }), NotTestable, []bool{true, true, true, true, true}},
+		{"p is not a number", with(func(g *Gates) { g.Text = some(0.1, math.NaN()) }), NotSeparable, []bool{true, false, true, true, true}},
+		{"a gate without room", with(func(g *Gates) { g.Text = untestable }), NotTestable, []bool{true, false, true, true, true}},
+		{"one without room, another that fails", with(func(g *Gates) { g.Text, g.Excess, g.Matched = untestable, some(0, 0.9), some(0.1, 0.001) }), NotSeparable, []bool{true, false, false, true, true}},
+		{"nothing measured", Gates{}, NotTestable, []bool{false, false, false, false, false}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v := tt.g.Judge()
@@ -599,4 +605,66 @@ func decomposed(values map[Pair]Outcomes, r Resampling) (Decomposition, error) {
 		return Decomposition{}, err
 	}
 	return testParts(parts, r)
+}
+
+// The evidence that shows least decides: an effect that is not above zero is never replaced
+// by one above it, however large its p.
+func TestLeastOf(t *testing.T) {
+	tested := func(value, p float64) Effect { return Effect{stats.Estimate{Value: value}, p} }
+	for _, c := range []struct {
+		of   []Effect
+		want float64
+	}{
+		{[]Effect{tested(-0.1, 0.2), tested(0.3, 0.9)}, -0.1},
+		{[]Effect{tested(0.3, 0.9), tested(-0.1, 0.2)}, -0.1},
+		{[]Effect{tested(-0.1, 0.2), tested(-0.2, 0.01)}, -0.2},
+		{[]Effect{tested(0.1, 0.01), tested(0.3, 0.4)}, 0.3},
+	} {
+		if e := leastOf(c.of); e.Value != c.want {
+			t.Errorf("of %v it is %v, want %v", c.of, e.Value, c.want)
+		}
+	}
+	if leastOf(nil) != nil {
+		t.Error("nothing has a least")
+	}
+}
+
+// lostShare has the ratio as its mean, and the delta method's spread: of 400 rows whose
+// losses are drawn, the ratios of resamples have the same standard deviation.
+func TestLostShare(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 5))
+	lost, before, groups := make([]float64, 400), make([]float64, 400), make([]string, 400)
+	for i := range lost {
+		groups[i] = fmt.Sprint(i)
+		if r.Float64() < 0.8 {
+			before[i] = 1
+			if r.Float64() < 0.5 {
+				lost[i] = 1
+			}
+		}
+	}
+	of := func(v []float64) Outcomes { return Outcomes{[][]float64{v}, groups, 1} }
+	share, ok := lostShare(of(lost), of(before), 1.0/3)
+	want := mean(lost) / (mean(before) - 1.0/3)
+	if !ok || math.Abs(share.Mean()-want) > 1e-12 {
+		t.Fatalf("%v %v, want %v", share.Mean(), ok, want)
+	}
+	spread, sum, square := 0.0, 0.0, 0.0
+	for _, v := range share.Rounds[0] {
+		spread += (v - want) * (v - want)
+	}
+	const draws = 4000
+	for range draws {
+		l, b := 0.0, 0.0
+		for range 400 {
+			i := r.IntN(400)
+			l, b = l+lost[i]/400, b+before[i]/400
+		}
+		s := l / (b - 1.0/3)
+		sum, square = sum+s/draws, square+s*s/draws
+	}
+	within(t, "the standard deviation over that of resamples", math.Sqrt(spread)/400/math.Sqrt(square-sum*sum), 0.93, 1.07)
+	if _, ok := lostShare(of(lost), of(make([]float64, 400)), 1.0/3); ok {
+		t.Error("there is a share of nothing")
+	}
 }
