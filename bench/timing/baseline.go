@@ -41,6 +41,9 @@ type BaselineInput struct {
 	// Scored names the dialogues that a model was scored on: baselines beside it count
 	// these alone. Empty: all of Eval.
 	Scored map[string]bool
+	// Offered: the model chose among the turns from First to the last, so that chance is
+	// one among these.
+	Offered bool
 }
 
 // BaselineResult is what one baseline reaches.
@@ -130,6 +133,9 @@ func (in BaselineInput) Results(ctx context.Context) ([]BaselineResult, error) {
 		return nil, err
 	}
 	results := []BaselineResult{in.uniform()}
+	if in.Offered {
+		results = append(results, in.offered())
+	}
 	if len(in.Train) > 0 {
 		results = append(results, in.constant("constant, best on training", in.Train, fmt.Sprintf("gold turns of %d training dialogues", len(in.Train))))
 	}
@@ -236,6 +242,19 @@ func (in BaselineInput) uniform() BaselineResult {
 		return indicator(in.Eval[i].Gold >= baselineFirst && in.Eval[i].Gold <= baselineLast) / (baselineLast - baselineFirst + 1)
 	})
 	r.Name, r.Fitted = fmt.Sprintf("uniform over %d..%d", baselineFirst, baselineLast), notFitted
+	return r
+}
+
+// offered is the expectation of a choice at random among the turns that were offered.
+func (in BaselineInput) offered() BaselineResult {
+	r := in.share(func(i int) float64 {
+		d := in.Eval[i]
+		if d.Gold < in.First {
+			return 0
+		}
+		return 1 / float64(len(d.Turns)-in.First+1)
+	})
+	r.Name, r.Fitted = "uniform over the offered turns", notFitted
 	return r
 }
 

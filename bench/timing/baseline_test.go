@@ -59,7 +59,7 @@ func TestBaselineRules(t *testing.T) {
 		{ID: "y", Gold: 4, Turns: []string{"calm words", "calm words", "calm words", "angry words"}},
 		{ID: "z", Gold: 3, Turns: []string{"calm words", "calm words", "angry words"}},
 	}
-	rs, err := BaselineInput{Eval: eval, Train: train}.Results(t.Context())
+	rs, err := BaselineInput{Eval: eval, Train: train, Offered: true}.Results(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,8 @@ func TestBaselineRules(t *testing.T) {
 		predicted []int
 		accuracy  float64
 	}{
-		{"uniform", nil, 3.0 / 4 / 6}, // gold turn 2 is never drawn
+		{"uniform over 3..8", nil, 3.0 / 4 / 6}, // gold turn 2 is never drawn
+		{"uniform over the offered turns", nil, (1.0/2 + 1.0/3 + 1.0/2) / 4},
 		{"constant, best on training (turn 4)", []int{4, 4, 4, 0}, 0.5},
 		{"constant, best on evaluation itself (turn 4)", []int{4, 4, 4, 0}, 0.5},
 		{"first turn", []int{3, 3, 3, 0}, 0.25},

@@ -10,12 +10,13 @@ import (
 // training dialogues where there are any, else cross-validated by context.
 // Without dialogues there are none. scored names those that a model was scored on, by
 // Dialogue.Key: the baselines count these alone, so that every row of a table is of the
-// same dialogues (Metrics.ScoredItems); nil counts all.
-func Baselines(ctx context.Context, eval, training []dialogue.Dialogue, first int, scored map[string]bool) ([]BaselineResult, error) {
+// same dialogues (Metrics.ScoredItems); nil counts all. mode is how the model was asked;
+// "" where it is not known.
+func Baselines(ctx context.Context, eval, training []dialogue.Dialogue, first int, scored map[string]bool, mode Mode) ([]BaselineResult, error) {
 	if len(eval) == 0 {
 		return nil, nil
 	}
-	return BaselineInput{Eval: baselineInput(eval), Train: baselineInput(training), First: first, Scored: scored}.Results(ctx)
+	return BaselineInput{Eval: baselineInput(eval), Train: baselineInput(training), First: first, Scored: scored, Offered: mode == Pick || mode == CoT}.Results(ctx)
 }
 
 func baselineInput(ds []dialogue.Dialogue) []BaselineDialogue {

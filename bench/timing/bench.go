@@ -179,7 +179,7 @@ func baselines(ctx context.Context, in task.Input, s settings, m Metrics, reword
 	if err != nil {
 		return nil, err
 	}
-	bs, err := Baselines(ctx, reworded(ds, reword), training, s.FirstTurn, m.ScoredItems())
+	bs, err := Baselines(ctx, reworded(ds, reword), training, s.FirstTurn, m.ScoredItems(), m.Mode)
 	if err != nil {
 		return nil, fmt.Errorf("compute the baselines: %w", err)
 	}

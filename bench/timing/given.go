@@ -40,7 +40,7 @@ func ScoreGiven(ctx context.Context, name string, ds []dialogue.Dialogue, lines 
 	if err != nil {
 		return nil, left, err
 	}
-	bs, err := Baselines(ctx, eval, nil, 3, m.ScoredItems())
+	bs, err := Baselines(ctx, eval, nil, 3, m.ScoredItems(), "")
 	if err != nil {
 		return nil, left, fmt.Errorf("compute the baselines: %w", err)
 	}

@@ -276,7 +276,7 @@ func TestScoreRefusesDamagedSamples(t *testing.T) {
 
 func TestSectionsShowBaselines(t *testing.T) {
 	m := scored(t, predictions(t, 30, perfect))
-	rs, err := Baselines(t.Context(), dialogue.Sample(), nil, 0, nil)
+	rs, err := Baselines(t.Context(), dialogue.Sample(), nil, 0, nil, "")
 	if err != nil {
 		t.Fatal(err)
 	}
