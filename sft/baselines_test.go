@@ -60,7 +60,7 @@ func TestBaselinesBesideATraining(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := timing.Baselines(t.Context(), eval, train, 0, nil)
+	want, err := timing.Baselines(t.Context(), eval, train, 0, nil, "")
 	if err != nil {
 		t.Fatal(err)
 	}

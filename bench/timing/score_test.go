@@ -286,7 +286,7 @@ func TestSectionsShowBaselines(t *testing.T) {
 			t.Errorf("the report lacks %q:\n%s", w, out)
 		}
 	}
-	if rs, err = Baselines(t.Context(), nil, nil, 0, nil); err != nil || rs != nil {
+	if rs, err = Baselines(t.Context(), nil, nil, 0, nil, ""); err != nil || rs != nil {
 		t.Errorf("baselines of nothing: %v, %v", rs, err)
 	}
 	if out = text(t, Sections("some-model", m, nil)); !strings.Contains(out, "no baselines: the records were not at hand") {
