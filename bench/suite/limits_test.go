@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A small file does not grow into a large plan.
+// A small file does not grow into a large plan, and a large one is read in time.
 func TestExpansionIsCapped(t *testing.T) {
 	double := func(form string) string {
 		b := strings.Builder{}
@@ -26,6 +26,11 @@ func TestExpansionIsCapped(t *testing.T) {
 		}
 		return "[" + strings.Join(vs, ",") + "]"
 	}
+	keys := strings.Builder{}
+	keys.WriteString("vars:\n")
+	for i := range 60_000 {
+		fmt.Fprintf(&keys, "  v%d: x\n", i)
+	}
 	for name, c := range map[string]struct{ source, want string }{
 		"a text that doubles":  {double(`"%%"`), "grows beyond 64 KB"},
 		"a list that doubles":  {double(`["%", "%"]`), "more than 10000 values"},
@@ -34,6 +39,10 @@ func TestExpansionIsCapped(t *testing.T) {
 		"many arguments":       {"vars: {l: [" + values + "]}\nsteps: [{name: a, command: [" + strings.Repeat(`"${l}", `, 200) + "x]}]", "beyond 10000 in a step"},
 		"many long arguments":  {"vars: {l: " + strings.Repeat("y", 60000) + "}\nsteps: [{name: a, matrix: {x: " + list(900) + "}, command: [\"${l}\", \"${x}\"]}]", "16 MB in the suite"},
 		"one text, many times": {"vars: {l: " + strings.Repeat("y", 60000) + "}\nsteps: [{name: a, command: [\"" + strings.Repeat("${l}", 100000) + "\"]}]", "grows beyond 64 KB"},
+		"many brackets":        {strings.Repeat("[", 500_000), "exceeded max depth"},
+		"many dashes":          {strings.Repeat("- ", 500_000), "exceeded max depth"},
+		"many documents":       {strings.Repeat("--- a\n", 150_000), "a suite must be keys with values"},
+		"many keys":            {keys.String(), "the suite has no steps"},
 		"aliases of aliases":   {"vars:\n  a: &a [x, x]\n  b: &b [*a, *a]\n  c: [*b, *b]\nsteps: [{name: a, command: [data]}]", "c.yaml:"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -54,7 +54,7 @@ type Var struct {
 	List     bool
 	Required bool // has no default
 
-	line int
+	at *yaml.Node
 }
 
 // Step is one command to run.
@@ -76,7 +76,7 @@ type template struct {
 	command []*yaml.Node
 	needs   []*yaml.Node
 	matrix  []dimension
-	line    int
+	at      *yaml.Node
 }
 
 type dimension struct {
@@ -84,14 +84,19 @@ type dimension struct {
 	values []*yaml.Node
 }
 
-// Error is a mistake in a suite's file.
+// Error is a mistake in a suite's file. Column is 0 where only the line is known.
 type Error struct {
-	File string
-	Line int
-	Text string
+	File         string
+	Line, Column int
+	Text         string
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Text) }
+func (e *Error) Error() string {
+	if e.Column == 0 {
+		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Text)
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Text)
+}
 
 // UnknownError reports values for variables that the suite does not have.
 type UnknownError struct{ Names, Known []string }
@@ -132,18 +137,18 @@ func Parse(file string, source []byte) (*Suite, error) {
 		err = yaml.Unmarshal(source, &doc)
 	}
 	if err != nil {
-		e := &Error{file, 1, strings.TrimPrefix(err.Error(), "yaml: ")}
+		e := &Error{File: file, Line: 1, Text: strings.TrimPrefix(err.Error(), "yaml: ")}
 		if n, _ := fmt.Sscanf(e.Text, "line %d:", &e.Line); n == 1 {
 			_, e.Text, _ = strings.Cut(e.Text, ": ")
 		}
 		return nil, e
 	}
 	if len(doc.Content) == 0 {
-		return nil, &Error{file, 1, "the file is empty; a suite has steps"}
+		return nil, &Error{File: file, Line: 1, Text: "the file is empty; a suite has steps"}
 	}
 	s := &Suite{file: file}
 	err = s.mapping(doc.Content[0], "a suite", map[string]func(*yaml.Node) error{
-		"about": func(n *yaml.Node) (err error) { s.About, err = s.scalar(n, "about"); return err },
+		"about": s.text("about", &s.About),
 		"vars":  s.parseVars,
 		"steps": s.parseSteps,
 	})
@@ -156,7 +161,7 @@ func Parse(file string, source []byte) (*Suite, error) {
 	for _, t := range s.steps {
 		for _, d := range t.matrix {
 			if slices.ContainsFunc(s.Vars, func(v Var) bool { return v.Name == d.name }) {
-				return nil, s.at(t.line, "step %q: the matrix variable %q is a variable of the suite already", t.name, d.name)
+				return nil, s.errorf(t.at, "step %q: the matrix variable %q is a variable of the suite already", t.name, d.name)
 			}
 		}
 	}
@@ -164,35 +169,31 @@ func Parse(file string, source []byte) (*Suite, error) {
 }
 
 func (s *Suite) parseVars(n *yaml.Node) error {
-	return s.pairs(n, "vars", func(key string, k, v *yaml.Node) error {
-		if err := s.checkName(k); err != nil {
-			return err
-		}
-		x := Var{Name: key, line: k.Line, List: v.Kind == yaml.SequenceNode, Required: v.Tag == "!!null"}
-		if x.Required {
-			s.Vars = append(s.Vars, x)
-			return nil
-		}
-		nodes, err := s.list(v, "the variable "+key)
-		if err != nil {
-			return err
-		}
-		for _, e := range nodes {
-			x.Values = append(x.Values, e.Value)
+	return s.variables(n, "vars", "the variable", func(k, v *yaml.Node, values []*yaml.Node) {
+		x := Var{Name: k.Value, List: v.Kind == yaml.SequenceNode, Required: v.Tag == "!!null", at: k}
+		for _, e := range values {
+			if !x.Required {
+				x.Values = append(x.Values, e.Value)
+			}
 		}
 		s.Vars = append(s.Vars, x)
-		return nil
 	})
 }
 
-func (s *Suite) checkName(n *yaml.Node) error {
-	if n.Value == out {
-		return s.errorf(n, "no variable can be named %q: that is the suite's folder", out)
-	}
-	if !varName.MatchString(n.Value) {
-		return s.errorf(n, "%q cannot name a variable; small letters, digits, _ and - can, a letter first", n.Value)
-	}
-	return nil
+// variables visits the variables of a mapping and their values; what and each name
+// the mapping and a variable in messages.
+func (s *Suite) variables(n *yaml.Node, what, each string, visit func(k, v *yaml.Node, values []*yaml.Node)) error {
+	return s.pairs(n, what, func(k, v *yaml.Node) error {
+		if k.Value == out {
+			return s.errorf(k, "no variable can be named %q: that is the suite's folder", out)
+		}
+		if !varName.MatchString(k.Value) {
+			return s.errorf(k, "%q cannot name a variable; small letters, digits, _ and - can, a letter first", k.Value)
+		}
+		values, err := s.list(v, each+" "+k.Value)
+		visit(k, v, values)
+		return err
+	})
 }
 
 func (s *Suite) parseSteps(n *yaml.Node) error {
@@ -200,9 +201,9 @@ func (s *Suite) parseSteps(n *yaml.Node) error {
 		return s.errorf(n, "steps must be a list")
 	}
 	for _, e := range n.Content {
-		t := template{line: e.Line}
+		t := template{at: e}
 		err := s.mapping(e, "a step", map[string]func(*yaml.Node) error{
-			"name": func(n *yaml.Node) (err error) { t.name, err = s.scalar(n, "name"); return err },
+			"name": s.text("name", &t.name),
 			"command": func(n *yaml.Node) (err error) {
 				if n.Kind != yaml.SequenceNode {
 					return s.errorf(n, "command must be a list of arguments, as in [timing, --model, gemma2:9b]")
@@ -212,13 +213,8 @@ func (s *Suite) parseSteps(n *yaml.Node) error {
 			},
 			"needs": func(n *yaml.Node) (err error) { t.needs, err = s.list(n, "needs"); return err },
 			"matrix": func(n *yaml.Node) error {
-				return s.pairs(n, "matrix", func(key string, k, v *yaml.Node) error {
-					if err := s.checkName(k); err != nil {
-						return err
-					}
-					values, err := s.list(v, "the matrix variable "+key)
-					t.matrix = append(t.matrix, dimension{key, values})
-					return err
+				return s.variables(n, "matrix", "the matrix variable", func(k, _ *yaml.Node, values []*yaml.Node) {
+					t.matrix = append(t.matrix, dimension{k.Value, values})
 				})
 			},
 		})
@@ -259,12 +255,12 @@ func (s *Suite) Plan(dir string, set map[string]string) ([]Step, error) {
 			}
 			switch {
 			case len(e.name) > maxName:
-				return nil, p.at(t.line, "the name of step %q is longer than %d bytes with the values of its matrix; shorten them", t.name, maxName)
+				return nil, p.errorf(t.at, "the name of step %q is longer than %d bytes with the values of its matrix; shorten them", t.name, maxName)
 			case len(taken) == maxSteps:
-				return nil, p.at(t.line, "the suite has more than %d steps; split it", maxSteps)
+				return nil, p.errorf(t.at, "the suite has more than %d steps; split it", maxSteps)
 			}
 			if other, ok := taken[e.name]; ok {
-				return nil, p.at(t.line, "the steps %q and %q would share the name %q", other, t.name, e.name)
+				return nil, p.errorf(t.at, "the steps %q and %q would share the name %q", other, t.name, e.name)
 			}
 			taken[e.name] = t.name
 			p.expanded[t.name] = append(p.expanded[t.name], e)
@@ -307,13 +303,13 @@ func (s *Suite) values(dir string, set map[string]string) (map[string][]string, 
 		default:
 			vars[v.Name] = nil
 			for _, text := range v.Values {
-				value, err := s.expand(v.line, text, vars, nil)
+				value, err := s.expand(v.at, text, vars, nil)
 				if err != nil {
 					return nil, err
 				}
 				vars[v.Name] = append(vars[v.Name], value...)
 				if len(vars[v.Name]) > maxValues {
-					return nil, s.at(v.line, "the variable %q has more than %d values; split the suite", v.Name, maxValues)
+					return nil, s.errorf(v.at, "the variable %q has more than %d values; split the suite", v.Name, maxValues)
 				}
 			}
 		}
@@ -347,17 +343,17 @@ func (p *planner) combinations(t template) ([]map[string]string, error) {
 	for _, d := range t.matrix {
 		var values []string
 		for _, n := range d.values {
-			v, err := p.expand(n.Line, n.Value, p.vars, nil)
+			v, err := p.expand(n, n.Value, p.vars, nil)
 			if err != nil {
 				return nil, err
 			}
 			values = append(values, v...)
 			if len(values)*len(combos) > maxSteps {
-				return nil, p.at(t.line, "the matrix of step %q makes more than %d steps; split the suite", t.name, maxSteps)
+				return nil, p.errorf(t.at, "the matrix of step %q makes more than %d steps; split the suite", t.name, maxSteps)
 			}
 		}
 		if len(values) == 0 {
-			return nil, p.at(t.line, "step %q: the matrix variable %q has no values", t.name, d.name)
+			return nil, p.errorf(t.at, "step %q: the matrix variable %q has no values", t.name, d.name)
 		}
 		var next []map[string]string
 		for _, c := range combos {
@@ -374,15 +370,15 @@ func (p *planner) combinations(t template) ([]map[string]string, error) {
 
 // step gives one expansion of a step its arguments and needs.
 func (p *planner) step(t template, e expansion) (Step, error) {
-	step := Step{Name: e.name, Folder: filepath.Join(p.dir, e.name), Where: fmt.Sprintf("%s:%d", p.file, t.line)}
+	step := Step{Name: e.name, Folder: filepath.Join(p.dir, e.name), Where: fmt.Sprintf("%s:%d", p.file, t.at.Line)}
 	vars := maps.Clone(p.vars)
 	for k, v := range e.values {
 		vars[k] = []string{v}
 	}
-	same := func(line int, name string) ([]expansion, error) {
+	same := func(at *yaml.Node, name string) ([]expansion, error) {
 		all, ok := p.expanded[name]
 		if !ok {
-			return nil, p.at(line, "step %q names the step %q, which the suite does not have", t.name, name)
+			return nil, p.errorf(at, "step %q names the step %q, which the suite does not have", t.name, name)
 		}
 		var found []expansion
 		for _, o := range all {
@@ -397,14 +393,14 @@ func (p *planner) step(t template, e expansion) (Step, error) {
 		}
 		switch {
 		case name == t.name:
-			return nil, p.at(line, "step %q needs itself", t.name)
+			return nil, p.errorf(at, "step %q needs itself", t.name)
 		case len(found) == 0:
-			return nil, p.at(line, "step %q: no step %q has the same values of the matrix", e.name, name)
+			return nil, p.errorf(at, "step %q: no step %q has the same values of the matrix", e.name, name)
 		}
 		return found, nil
 	}
 	for _, n := range t.needs {
-		found, err := same(n.Line, n.Value)
+		found, err := same(n, n.Value)
 		if err != nil {
 			return step, err
 		}
@@ -413,8 +409,8 @@ func (p *planner) step(t template, e expansion) (Step, error) {
 		}
 	}
 	for _, n := range t.command {
-		args, err := p.expand(n.Line, n.Value, vars, func(name string) ([]string, error) {
-			found, err := same(n.Line, name)
+		args, err := p.expand(n, n.Value, vars, func(name string) ([]string, error) {
+			found, err := same(n, name)
 			var folders []string
 			for _, o := range found {
 				folders = append(folders, filepath.Join(p.dir, o.name))
@@ -430,11 +426,11 @@ func (p *planner) step(t template, e expansion) (Step, error) {
 			p.size += len(a)
 		}
 		if len(step.Command) > maxValues || p.size > maxPlan {
-			return step, p.at(t.line, "step %q: the arguments grow beyond %d in a step or %d MB in the suite; split the suite", t.name, maxValues, maxPlan>>20)
+			return step, p.errorf(t.at, "step %q: the arguments grow beyond %d in a step or %d MB in the suite; split the suite", t.name, maxValues, maxPlan>>20)
 		}
 	}
 	if len(step.Command) == 0 {
-		return step, p.at(t.line, "step %q has no command", t.name)
+		return step, p.errorf(t.at, "step %q has no command", t.name)
 	}
 	slices.Sort(step.Uses)
 	step.Uses = slices.Compact(step.Uses)
@@ -486,21 +482,21 @@ func cycle(steps []Step) error {
 // expand replaces the references in a text. What is nothing but one reference has
 // as many values as that, anything else is one value. Without a function for steps
 // there are none to refer to.
-func (s *Suite) expand(line int, text string, vars map[string][]string, step func(name string) ([]string, error)) ([]string, error) {
+func (s *Suite) expand(at *yaml.Node, text string, vars map[string][]string, step func(name string) ([]string, error)) ([]string, error) {
 	resolve := func(ref string) ([]string, error) {
 		name, closed := strings.CutSuffix(strings.TrimPrefix(ref, "${"), "}")
 		if !closed {
-			return nil, s.at(line, "%q has no closing brace", text)
+			return nil, s.errorf(at, "%q has no closing brace", text)
 		}
 		if of, ok := strings.CutPrefix(name, "step:"); ok {
 			if step == nil {
-				return nil, s.at(line, "%q: only commands can name steps", text)
+				return nil, s.errorf(at, "%q: only commands can name steps", text)
 			}
 			return step(of)
 		}
 		values, ok := vars[name]
 		if !ok {
-			return nil, s.at(line, "%q: there is no variable %q here; known are %s", text, name, strings.Join(slices.Sorted(maps.Keys(vars)), ", "))
+			return nil, s.errorf(at, "%q: there is no variable %q here; known are %s", text, name, strings.Join(slices.Sorted(maps.Keys(vars)), ", "))
 		}
 		return values, nil
 	}
@@ -512,11 +508,11 @@ func (s *Suite) expand(line int, text string, vars map[string][]string, step fun
 	value := reference.ReplaceAllStringFunc(text, func(ref string) string {
 		values, err := resolve(ref)
 		if err == nil && len(values) != 1 {
-			err = s.at(line, "%q: %s stands for %d values and there is room for one", text, ref, len(values))
+			err = s.errorf(at, "%q: %s stands for %d values and there is room for one", text, ref, len(values))
 		}
 		if err == nil {
 			if grown += len(values[0]); grown > maxText {
-				err = s.at(line, "%.40q… grows beyond %d KB when its variables have their values", text, maxText>>10)
+				err = s.errorf(at, "%.40q… grows beyond %d KB when its variables have their values", text, maxText>>10)
 			}
 		}
 		if err != nil {
@@ -541,30 +537,23 @@ func slug(v string) string {
 	}, v), "-.")
 }
 
-func (s *Suite) at(line int, format string, args ...any) error {
-	return &Error{s.file, line, fmt.Sprintf(format, args...)}
-}
-
-func (s *Suite) errorf(n *yaml.Node, format string, args ...any) error {
-	return s.at(n.Line, format, args...)
+func (s *Suite) errorf(at *yaml.Node, format string, args ...any) error {
+	return &Error{s.file, at.Line, at.Column, fmt.Sprintf(format, args...)}
 }
 
 // pairs visits the keys of a mapping; no key may occur twice.
-func (s *Suite) pairs(n *yaml.Node, what string, visit func(key string, k, v *yaml.Node) error) error {
+func (s *Suite) pairs(n *yaml.Node, what string, visit func(k, v *yaml.Node) error) error {
 	if n.Kind != yaml.MappingNode {
 		return s.errorf(n, "%s must be keys with values", what)
 	}
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		k, v := n.Content[i], n.Content[i+1]
-		if v.Kind == yaml.AliasNode {
-			v = v.Alias
-		}
+		k, v := n.Content[i], resolve(n.Content[i+1])
 		if seen[k.Value] {
 			return s.errorf(k, "%s has the key %q twice", what, k.Value)
 		}
 		seen[k.Value] = true
-		if err := visit(k.Value, k, v); err != nil {
+		if err := visit(k, v); err != nil {
 			return err
 		}
 	}
@@ -573,20 +562,24 @@ func (s *Suite) pairs(n *yaml.Node, what string, visit func(key string, k, v *ya
 
 // mapping reads a mapping whose keys are known.
 func (s *Suite) mapping(n *yaml.Node, what string, keys map[string]func(*yaml.Node) error) error {
-	return s.pairs(n, what, func(key string, k, v *yaml.Node) error {
-		read, ok := keys[key]
+	return s.pairs(n, what, func(k, v *yaml.Node) error {
+		read, ok := keys[k.Value]
 		if !ok {
-			return s.errorf(k, "%s has no key %q; known are %s", what, key, strings.Join(slices.Sorted(maps.Keys(keys)), ", "))
+			return s.errorf(k, "%s has no key %q; known are %s", what, k.Value, strings.Join(slices.Sorted(maps.Keys(keys)), ", "))
 		}
 		return read(v)
 	})
 }
 
-func (s *Suite) scalar(n *yaml.Node, what string) (string, error) {
-	if n.Kind != yaml.ScalarNode {
-		return "", s.errorf(n, "%s must be one value", what)
+// text reads one value into to.
+func (s *Suite) text(what string, to *string) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		if n.Kind != yaml.ScalarNode {
+			return s.errorf(n, "%s must be one value", what)
+		}
+		*to = n.Value
+		return nil
 	}
-	return n.Value, nil
 }
 
 // list reads a list of values, or one value as a list of one.
@@ -599,12 +592,16 @@ func (s *Suite) list(n *yaml.Node, what string) ([]*yaml.Node, error) {
 	}
 	nodes := slices.Clone(n.Content)
 	for i, e := range nodes {
-		if e.Kind == yaml.AliasNode {
-			nodes[i] = e.Alias
-		}
-		if nodes[i].Kind != yaml.ScalarNode {
+		if nodes[i] = resolve(e); nodes[i].Kind != yaml.ScalarNode {
 			return nil, s.errorf(e, "%s must be a list of plain values", what)
 		}
 	}
 	return nodes, nil
+}
+
+func resolve(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
 }

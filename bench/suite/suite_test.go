@@ -80,42 +80,65 @@ func TestEmptyListLeavesNoArgument(t *testing.T) {
 	}
 }
 
-// TestMistakes: one sentence each, with the line of the mistake.
+// Values are the text that was written, also where YAML knows a number, a time or
+// nothing in it, and a colon or a dash within a word is part of the word.
+func TestValuesAreText(t *testing.T) {
+	values := []string{"gemma2:9b", "http://localhost:11434/v1", "--turn=predicted:a", "a:1", "a#b", "1.10", "0x1F", "017", "1_000", "1e3",
+		"True", "off", "~", "null", "2001-01-01", "--", "-5", ".inf", "<<"}
+	for _, form := range []string{
+		"steps: [{name: a, command: [" + strings.Join(values, ", ") + "]}]",
+		"steps:\n  - name: a\n    command:\n      - " + strings.Join(values, "\n      - ") + "\n",
+		"vars: {v: [" + strings.Join(values, ", ") + "]}\nsteps: [{name: a, command: ['${v}']}]",
+		"vars: {v: &v [" + strings.Join(values, ", ") + "], w: *v}\nsteps: [{name: a, command: ['${w}']}]",
+	} {
+		if d := cmp.Diff(values, plan(t, form, nil)[0].Command); d != "" {
+			t.Errorf("%s (-want +got):\n%s", form, d)
+		}
+	}
+}
+
+// TestMistakes: one sentence each, with the line of the mistake, and its column where
+// one value is wrong.
 func TestMistakes(t *testing.T) {
 	const step = "steps:\n  - {name: a, command: [x]}\n"
 	for name, c := range map[string]struct{ source, want string }{
-		"a byte order mark": {"\xEF\xBB\xBFsteps: []", "f.yaml:1: the text begins with a byte order mark; save the file as UTF-8 without a byte order mark"},
-		"Latin-1":           {"about: x\n# \xE9\n", "f.yaml:2: byte E9 is no UTF-8; save the file as UTF-8"},
-		"not yaml":          {"steps:\n\t- x", "f.yaml:2: found character that cannot start any token"},
-		"empty":             {"# nothing\n", "f.yaml:1: the file is empty; a suite has steps"},
-		"a list":            {"- a\n", "f.yaml:1: a suite must be keys with values"},
-		"unknown key":       {step + "stpes: []\n", `f.yaml:3: a suite has no key "stpes"; known are about, steps, vars`},
-		"twice":             {step + "about: a\nabout: b\n", `f.yaml:4: a suite has the key "about" twice`},
-		"no steps":          {"about: x\n", "f.yaml:1: the suite has no steps"},
-		"steps no list":     {"steps: x\n", "f.yaml:1: steps must be a list"},
-		"unknown step key":  {"steps:\n  - name: a\n    comand: [x]\n", `f.yaml:3: a step has no key "comand"; known are command, matrix, name, needs`},
-		"no name":           {"steps:\n  - command: [x]\n", `f.yaml:2: a step needs a name of small letters, digits, _, . and -, and this one has ""`},
-		"a path for name":   {"steps:\n  - {name: ../a, command: [x]}\n", `f.yaml:2: a step needs a name of small letters, digits, _, . and -, and this one has "../a"`},
-		"same name":         {step + "  - {name: a, command: [x]}\n", `f.yaml:3: two steps have the name "a"`},
-		"no command":        {"steps:\n  - name: a\n", `f.yaml:2: step "a" has no command`},
-		"command a line":    {"steps:\n  - name: a\n    command: timing --model x\n", "f.yaml:3: command must be a list of arguments, as in [timing, --model, gemma2:9b]"},
-		"nested list":       {"steps:\n  - name: a\n    command: [x,\n      [y]]\n", "f.yaml:4: command must be a list of plain values"},
-		"bad variable":      {"vars: {A b: x}\n" + step, `f.yaml:1: "A b" cannot name a variable; small letters, digits, _ and - can, a letter first`},
-		"reserved":          {"vars: {out: x}\n" + step, `f.yaml:1: no variable can be named "out": that is the suite's folder`},
-		"shadowed":          {"steps:\n  - {name: a, command: [x], matrix: {m: [1]}}\nvars: {m: 2}\n", `f.yaml:2: step "a": the matrix variable "m" is a variable of the suite already`},
-		"unknown variable":  {"vars: {b: x}\nsteps:\n  - name: a\n    command: [x,\n      '${bb}']\n", `f.yaml:5: "${bb}": there is no variable "bb" here; known are b, out`},
-		"later variable":    {"vars:\n  a: ${b}\n  b: x\n" + step, `f.yaml:2: "${b}": there is no variable "b" here; known are a, out`},
-		"open brace":        {"steps:\n  - {name: a, command: ['${out']}\n", `f.yaml:2: "${out" has no closing brace`},
-		"list inside":       {"vars: {l: [a, b]}\nsteps:\n  - {name: a, command: ['x${l}']}\n", `f.yaml:3: "x${l}": ${l} stands for 2 values and there is room for one`},
-		"step in a var":     {"vars: {l: '${step:a}'}\n" + step, `f.yaml:1: "${step:a}": only commands can name steps`},
-		"unknown step":      {"steps:\n  - {name: a, command: ['${step:b}']}\n", `f.yaml:2: step "a" names the step "b", which the suite does not have`},
-		"unknown need":      {"steps:\n  - {name: a, command: [x], needs: b}\n", `f.yaml:2: step "a" names the step "b", which the suite does not have`},
-		"itself":            {"steps:\n  - {name: a, command: ['${step:a}']}\n", `f.yaml:2: step "a" needs itself`},
-		"cycle":             {step + "  - {name: b, command: [x], needs: c}\n  - {name: c, command: ['${step:b}']}\n  - {name: d, command: [x], needs: c}\n", `f.yaml:3: the steps b, c wait for each other`},
-		"no values":         {"vars: {l: []}\nsteps:\n  - {name: a, command: [x], matrix: {m: '${l}'}}\n", `f.yaml:3: step "a": the matrix variable "m" has no values`},
-		"same folder":       {"steps:\n  - {name: a, command: [x], matrix: {m: [p/q, 'p:q']}}\n", `f.yaml:2: the steps "a" and "a" would share the name "a-p-q"`},
-		"several folders":   {"steps:\n  - {name: a, command: [x], matrix: {m: [1, 2]}}\n  - {name: b, command: ['in:${step:a}']}\n", `f.yaml:3: "in:${step:a}": ${step:a} stands for 2 values and there is room for one`},
-		"other values":      {"steps:\n  - {name: a, command: [x], matrix: {m: [1]}}\n  - {name: b, command: ['${step:a}'], matrix: {m: [2]}}\n", `f.yaml:3: step "b-2": no step "a" has the same values of the matrix`},
+		"a byte order mark":     {"\xEF\xBB\xBFsteps: []", "f.yaml:1: the text begins with a byte order mark; save the file as UTF-8 without a byte order mark"},
+		"Latin-1":               {"about: x\n# \xE9\n", "f.yaml:2: byte E9 is no UTF-8; save the file as UTF-8"},
+		"not yaml":              {"steps:\n\t- x", "f.yaml:2: found character that cannot start any token"},
+		"no comma":              {"vars: {a: x b: y}\n" + step, "f.yaml:1: did not find expected ',' or '}'"},
+		"a tab in a key":        {"steps:\n  - n\tame: a\n    command: [x]\n", `f.yaml:2:5: a step has no key "n\tame"; known are command, matrix, name, needs`},
+		"a brace for a bracket": {"steps:\n  - {name: a, command: [x, y}]}\n", "f.yaml:1: did not find expected ',' or ']'"},
+		"a merged mapping":      {"vars: &v {a: x}\nsteps:\n  - {<<: *v, name: a, command: [x]}\n", `f.yaml:3:6: a step has no key "<<"; known are command, matrix, name, needs`},
+		"an alias of itself":    {"vars: &v {a: *v}\n" + step, "f.yaml:1:7: the variable a must be a value or a list of values"},
+		"empty":                 {"# nothing\n", "f.yaml:1: the file is empty; a suite has steps"},
+		"a list":                {"- a\n", "f.yaml:1:1: a suite must be keys with values"},
+		"unknown key":           {step + "stpes: []\n", `f.yaml:3:1: a suite has no key "stpes"; known are about, steps, vars`},
+		"twice":                 {step + "about: a\nabout: b\n", `f.yaml:4:1: a suite has the key "about" twice`},
+		"no steps":              {"about: x\n", "f.yaml:1:1: the suite has no steps"},
+		"steps no list":         {"steps: x\n", "f.yaml:1:8: steps must be a list"},
+		"unknown step key":      {"steps:\n  - name: a\n    comand: [x]\n", `f.yaml:3:5: a step has no key "comand"; known are command, matrix, name, needs`},
+		"no name":               {"steps:\n  - command: [x]\n", `f.yaml:2:5: a step needs a name of small letters, digits, _, . and -, and this one has ""`},
+		"a path for name":       {"steps:\n  - {name: ../a, command: [x]}\n", `f.yaml:2:5: a step needs a name of small letters, digits, _, . and -, and this one has "../a"`},
+		"same name":             {step + "  - {name: a, command: [x]}\n", `f.yaml:3:5: two steps have the name "a"`},
+		"no command":            {"steps:\n  - name: a\n", `f.yaml:2:5: step "a" has no command`},
+		"command a line":        {"steps:\n  - name: a\n    command: timing --model x\n", "f.yaml:3:14: command must be a list of arguments, as in [timing, --model, gemma2:9b]"},
+		"nested list":           {"steps:\n  - name: a\n    command: [x,\n      [y]]\n", "f.yaml:4:7: command must be a list of plain values"},
+		"bad variable":          {"vars: {A b: x}\n" + step, `f.yaml:1:8: "A b" cannot name a variable; small letters, digits, _ and - can, a letter first`},
+		"reserved":              {"vars: {out: x}\n" + step, `f.yaml:1:8: no variable can be named "out": that is the suite's folder`},
+		"shadowed":              {"steps:\n  - {name: a, command: [x], matrix: {m: [1]}}\nvars: {m: 2}\n", `f.yaml:2:5: step "a": the matrix variable "m" is a variable of the suite already`},
+		"unknown variable":      {"vars: {b: x}\nsteps:\n  - name: a\n    command: [x,\n      '${bb}']\n", `f.yaml:5:7: "${bb}": there is no variable "bb" here; known are b, out`},
+		"later variable":        {"vars:\n  a: ${b}\n  b: x\n" + step, `f.yaml:2:3: "${b}": there is no variable "b" here; known are a, out`},
+		"open brace":            {"steps:\n  - {name: a, command: ['${out']}\n", `f.yaml:2:25: "${out" has no closing brace`},
+		"list inside":           {"vars: {l: [a, b]}\nsteps:\n  - {name: a, command: ['x${l}']}\n", `f.yaml:3:25: "x${l}": ${l} stands for 2 values and there is room for one`},
+		"step in a var":         {"vars: {l: '${step:a}'}\n" + step, `f.yaml:1:8: "${step:a}": only commands can name steps`},
+		"unknown step":          {"steps:\n  - {name: a, command: ['${step:b}']}\n", `f.yaml:2:25: step "a" names the step "b", which the suite does not have`},
+		"unknown need":          {"steps:\n  - {name: a, command: [x], needs: b}\n", `f.yaml:2:36: step "a" names the step "b", which the suite does not have`},
+		"itself":                {"steps:\n  - {name: a, command: ['${step:a}']}\n", `f.yaml:2:25: step "a" needs itself`},
+		"cycle":                 {step + "  - {name: b, command: [x], needs: c}\n  - {name: c, command: ['${step:b}']}\n  - {name: d, command: [x], needs: c}\n", `f.yaml:3: the steps b, c wait for each other`},
+		"no values":             {"vars: {l: []}\nsteps:\n  - {name: a, command: [x], matrix: {m: '${l}'}}\n", `f.yaml:3:5: step "a": the matrix variable "m" has no values`},
+		"same folder":           {"steps:\n  - {name: a, command: [x], matrix: {m: [p/q, 'p:q']}}\n", `f.yaml:2:5: the steps "a" and "a" would share the name "a-p-q"`},
+		"several folders":       {"steps:\n  - {name: a, command: [x], matrix: {m: [1, 2]}}\n  - {name: b, command: ['in:${step:a}']}\n", `f.yaml:3:25: "in:${step:a}": ${step:a} stands for 2 values and there is room for one`},
+		"other values":          {"steps:\n  - {name: a, command: [x], matrix: {m: [1]}}\n  - {name: b, command: ['${step:a}'], matrix: {m: [2]}}\n", `f.yaml:3:25: step "b-2": no step "a" has the same values of the matrix`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := suite.Parse("f.yaml", []byte(c.source))
