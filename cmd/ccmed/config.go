@@ -108,7 +108,7 @@ func takesSettings(cmd *cobra.Command) bool {
 // setting is what a settings file says of one flag.
 type setting struct {
 	values []string // more than one for a list
-	where  string   // "FILE:LINE"
+	where  string   // "FILE:LINE:COLUMN"
 }
 
 // settingsFile reads one settings file.
@@ -185,7 +185,7 @@ func (s *settingsFile) section(of, running *cobra.Command, n *yaml.Node, name st
 			return err
 		}
 		if counts {
-			s.found[key.Value] = setting{values, fmt.Sprintf("settings file %s:%d", s.file, key.Line)}
+			s.found[key.Value] = setting{values, s.where(key)}
 		}
 	}
 	for _, read := range inner { // after the flags: what is nearer to the command wins
@@ -197,7 +197,11 @@ func (s *settingsFile) section(of, running *cobra.Command, n *yaml.Node, name st
 }
 
 func (s *settingsFile) wrong(n *yaml.Node, format string, args ...any) error {
-	return usagef("settings file %s:%d: %s", s.file, n.Line, fmt.Sprintf(format, args...))
+	return usagef("%s: %s", s.where(n), fmt.Sprintf(format, args...))
+}
+
+func (s *settingsFile) where(n *yaml.Node) string {
+	return fmt.Sprintf("settings file %s:%d:%d", s.file, n.Line, n.Column)
 }
 
 // unknown says what the key may have been meant to be.
