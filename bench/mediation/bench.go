@@ -2,6 +2,9 @@ package mediation
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -58,6 +61,9 @@ type Call struct {
 	Utterances string
 	Baselines  string // a run whose baselines are used
 	CardItems  int
+	// Labels are one or two files of labels that stand in the place of the recorded ones;
+	// how far two agree is their reliability.
+	Labels []string
 	// Recorded labels the records' own continuations: nothing is simulated.
 	Recorded bool
 	Options  Options
@@ -75,7 +81,8 @@ func (Bench) Flags(f *pflag.FlagSet) task.Call {
 	f.StringVar(&c.Utterances, "utterances", "", `lines made elsewhere instead of the model's: a run, or a JSON file {"per_sid":[{"sid","predicted_turn","utterance"}]}`)
 	f.StringVar(&c.Baselines, "baselines", "", "a mediation run whose baselines are used; it must have the same simulator, labeller, judge, data and seed")
 	f.IntVar(&c.CardItems, "card-items", 120, "dialogues whose recorded continuations are labelled for the labeller card")
-	task.Reads(f, "judge", "turn", "utterances", "baselines")
+	f.StringSliceVar(&c.Labels, "labels", nil, "files of ccmed label in the place of the recorded labels: one, or two whose agreement is what a labeller can reach")
+	task.Reads(f, "judge", "turn", "utterances", "baselines", "labels")
 	c.RegisterInstruments(f)
 	return c
 }
@@ -112,6 +119,9 @@ func (c *Call) Check() error {
 	case c.CardItems < 0:
 		return usage.Errorf("--card-items %d; it must not be negative", c.CardItems)
 	}
+	if len(c.Labels) > 2 {
+		return usage.Errorf("--labels names %d files; give one, or two of two people", len(c.Labels))
+	}
 	for _, r := range c.Rubric {
 		if r != "none" && r != "stage" {
 			return usage.Errorf("unknown --rubric %q; known are none and stage", r)
@@ -145,19 +155,22 @@ type settings struct {
 	// LabelReliability is that of the recorded labels of conflict speakers' own turns in
 	// the data, both splits; nil where no turn was labelled twice.
 	LabelReliability *dialogue.Agreement `json:"label_reliability,omitempty"`
+	// Labels are the files of --labels, and LabelsHash the SHA-256 of what they hold.
+	Labels     []string `json:"labels,omitempty"`
+	LabelsHash string   `json:"labels_sha256,omitempty"`
 }
 
 // instrumentSettings must agree between runs that are compared, and between a run and the
 // one whose baselines it uses.
 var instrumentSettings = []string{"sim_temperature", "sim_max_tokens", "min_mass", "history", "no_lead_in", "hide_mediator", "recorded"}
 
-func (c *Call) settings(recorded *dialogue.Agreement) settings {
+func (c *Call) settings(l labelSource) settings {
 	o, turn := c.Options, c.Turn
 	if p, ok := strings.CutPrefix(turn, predicted); ok {
 		turn = predicted + absolute(p)
 	}
 	return settings{c.Records.Settings(), c.Rubric, turn, absolute(c.Utterances), absolute(c.Baselines), c.CardItems, o.Temperature, o.MaxTokens,
-		o.SimTemp, o.SimMaxTokens, o.MinMass, o.Form, o.NoLeadIn, o.HideMediator, c.Recorded, recorded}
+		o.SimTemp, o.SimMaxTokens, o.MinMass, o.Form, o.NoLeadIn, o.HideMediator, c.Recorded, l.reliability, l.files, l.hash}
 }
 
 // predicted begins the value of --turn that names a run.
@@ -183,7 +196,17 @@ func (c *Call) Plan(ctx context.Context, env task.Env) (task.Plan, error) {
 	if err != nil {
 		return task.Plan{}, err
 	}
-	items, err := c.items(env, ds, all)
+	labels, err := c.labels(ctx, env, all)
+	if err != nil {
+		return task.Plan{}, err
+	}
+	labelled := ds
+	if labels.hash != "" {
+		if labelled, err = dialogue.Relabel(ds, labels.first); err != nil {
+			return task.Plan{}, fmt.Errorf("--labels %s: %w", c.Labels[0], err)
+		}
+	}
+	items, err := c.items(env, labelled, all)
 	if err != nil {
 		return task.Plan{}, err
 	}
@@ -191,12 +214,8 @@ func (c *Call) Plan(ctx context.Context, env task.Env) (task.Plan, error) {
 	if err != nil {
 		return task.Plan{}, err
 	}
-	recorded, err := c.recordedLabels(ctx, env, all)
-	if err != nil {
-		return task.Plan{}, err
-	}
 	p := task.Plan{Task: t, Size: len(ds), Items: task.Keys(ds), DataHash: dialogue.Hash(ds), Templates: c.Options.Prompts.Hashes(TemplateNames()...),
-		Settings: c.settings(recorded), Longest: map[string][]infer.Prompt{},
+		Settings: c.settings(labels), Longest: map[string][]infer.Prompt{},
 		Answer: map[string]int{RoleMediator: c.Options.MaxTokens, RoleSimulator: c.Options.SimMaxTokens, RoleLabeller: 1, RoleJudge: 1}}
 	for role := range Roles(items) {
 		p.Roles = append(p.Roles, role)
@@ -219,6 +238,40 @@ func (c *Call) Plan(ctx context.Context, env task.Env) (task.Plan, error) {
 		p.Check = func(id run.Identity) error { return sameBaselines(base.Manifest(), id) }
 	}
 	return p, nil
+}
+
+// labelSource is what a labeller is held against.
+type labelSource struct {
+	reliability *dialogue.Agreement // nil where it is unknown
+	files       []string            // absolute
+	hash        string              // of the files; "" of recorded labels
+	first       []dialogue.Label    // of the first file
+}
+
+// labels finds the labels that a labeller is held against: those of files, or the
+// recorded ones.
+func (c *Call) labels(ctx context.Context, env task.Env, all []dialogue.Dialogue) (l labelSource, err error) {
+	if len(c.Labels) == 0 {
+		l.reliability, err = c.recordedLabels(ctx, env, all)
+		return l, err
+	}
+	h := sha256.New()
+	var sides [][]dialogue.Label
+	for _, path := range c.Labels {
+		side, err := dialogue.ReadLabels(path)
+		if err != nil {
+			return l, err
+		}
+		if err := json.NewEncoder(h).Encode(side); err != nil {
+			return l, fmt.Errorf("hash the labels: %w", err)
+		}
+		sides, l.files = append(sides, side), append(l.files, absolute(path))
+	}
+	l.first, l.hash = sides[0], hex.EncodeToString(h.Sum(nil))
+	if len(sides) == 2 {
+		l.reliability, err = dialogue.CompareLabels(sides[0], sides[1], all, uint64(env.Seed))
+	}
+	return l, err
 }
 
 // recordedLabels is the reliability of the recorded labels in all records beside the run's.

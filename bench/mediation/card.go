@@ -229,7 +229,7 @@ func (c *LabellerCard) degenerate(why string) {
 // judge holds kappa against the recorded labels' own.
 func (c *LabellerCard) judge(k stats.Estimate) {
 	if c.Recorded == nil || c.Recorded.Kappa.Value <= 0 {
-		c.Why = append(c.Why, "nobody knows how reliable the recorded labels are: the records hold no turns that were labelled twice")
+		c.Why = append(c.Why, "nobody knows how reliable the labels are that it is held against: no turn was labelled twice")
 		return
 	}
 	corrected := min(1, k.Value/math.Sqrt(c.Recorded.Kappa.Value))

@@ -156,7 +156,7 @@ Start with: ccmed doctor`,
 	f.BoolVar(&a.json, "json", false, "print results as JSON")
 	f.StringVar(&a.configFile, "config", "", "settings file (default ccmed.yaml in the working folder, when there)")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.configure(cmd) }
-	root.AddCommand(a.doctorCmd(), a.engineCmd(), a.dataCmd(), a.scoreCmd(),
+	root.AddCommand(a.doctorCmd(), a.engineCmd(), a.dataCmd(), a.labelCmd(), a.scoreCmd(),
 		a.metricsCmd(), a.suiteCmd(), a.probeCmd(), a.sftCmd(), a.runsCmd(), a.compareCmd(), a.reportCmd(), a.docsCmd(), a.engineCheckCmd())
 	a.addBenches(root)
 	root.AddCommand(topics(a.benches)...)

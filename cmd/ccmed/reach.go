@@ -32,7 +32,7 @@ var reaches = reachOf(map[reach]string{
 	contacts: "host",
 	writes:   "out cache venv force",
 	reads:    "apply base baselines config data embedder chat-template gguf judge labeller model package prompts prove-on runs simulator train tuned",
-	plain: "alpha backend base-model batch card-items cells concurrency condition conditions contexts continue-final controls cosine-margin dropout " +
+	plain: "alpha backend base-model batch by card-items cells concurrency condition conditions contexts continue-final controls cosine-margin dropout " +
 		"dry-run dtype edits epochs eval-steps evaluate exclude-seen-contexts first-turn folds format fraction gpu-layers grace grad-accum " +
 		"gradient-checkpointing groups help hide-mediator history holdout item json kind labeller-rule lambda layers lenient limit load-in-4bit " +
 		"lr-adapter lr-head margin mask-markers max-failures max-length max-steps max-tokens mediation-limit method min-mass mode name no-color " +
