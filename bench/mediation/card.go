@@ -236,7 +236,7 @@ func (c *LabellerCard) judge(k stats.Estimate) {
 	c.Corrected = &corrected
 	least := ReliableShare * c.Recorded.Kappa.Value
 	switch {
-	case k.NoInterval == stats.OneGroup:
+	case k.NoInterval == stats.OneGroup, k.NoInterval == stats.FewGroups:
 		c.Why = append(c.Why, "quadratic kappa has no interval: "+k.NoInterval)
 	case k.Lo < least:
 		c.Why = append(c.Why, fmt.Sprintf("the lower bound of its quadratic kappa, %.2f, is below %.2f: %g of the recorded labels' own %.2f", k.Lo, least, ReliableShare, c.Recorded.Kappa.Value))

@@ -52,13 +52,13 @@ func QuadraticKappa(a, b []int, classes int) (float64, error) {
 }
 
 // Kappa is QuadraticKappa with its interval over clusters; resamples of one class alone
-// count in none.
+// count in none. Where these are more than a tenth there is no interval: FewGroups.
 func (b Bootstrap) Kappa(x, y []int, classes int, groups []string) (Estimate, error) {
 	if _, err := QuadraticKappa(x, y, classes); err != nil {
 		return Estimate{}, err
 	}
 	var cx, cy []int
-	return b.Statistic(func(drawn []int) float64 {
+	e, err := b.Statistic(func(drawn []int) float64 {
 		cx, cy = cx[:0], cy[:0]
 		for _, i := range drawn {
 			cx, cy = append(cx, x[i]), append(cy, y[i])
@@ -69,6 +69,15 @@ func (b Bootstrap) Kappa(x, y []int, classes int, groups []string) (Estimate, er
 		}
 		return k
 	}, groups)
+	if errors.Is(err, errUndefined) {
+		k, _ := QuadraticKappa(x, y, classes)
+		names := map[string]bool{}
+		for _, g := range groups {
+			names[g] = true
+		}
+		return Estimate{Value: k, Lo: k, Hi: k, N: len(x), Groups: len(names), NoInterval: FewGroups}, nil
+	}
+	return e, err
 }
 
 func kappa(a, b []int, classes int, disagreement func(i, j int) float64) (float64, error) {

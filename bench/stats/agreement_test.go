@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"github.com/ccmed/ccmed/bench/stats"
@@ -220,4 +221,28 @@ func TestAUROCCountsPairs(t *testing.T) {
 		}
 		near(t, "AUROC", got, wins/pairs, exact)
 	}
+}
+
+// Of two contexts many draws hold one class alone: kappa has a value and no interval.
+func TestKappaOfFewClusters(t *testing.T) {
+	e, err := stats.Bootstrap{Resamples: 500, Seed: 1}.Kappa([]int{0, 0, 1, 1}, []int{0, 0, 1, 1}, 6, []string{"a", "a", "b", "b"})
+	if err != nil || e.Value != 1 || e.NoInterval != stats.FewGroups || e.Lo != 1 || e.Hi != 1 || e.Groups != 2 {
+		t.Errorf("%+v, %v", e, err)
+	}
+	var x, y []int
+	var groups []string
+	for i := range 90 {
+		x, y, groups = append(x, i%3), append(y, (i+btoi(i%5 == 0))%3), append(groups, strconv.Itoa(i))
+	}
+	e, err = stats.Bootstrap{Resamples: 500, Seed: 1}.Kappa(x, y, 6, groups)
+	if k, _ := stats.QuadraticKappa(x, y, 6); err != nil || e.Value != k || e.NoInterval != "" || e.Lo >= k || e.Hi <= k {
+		t.Errorf("%+v, %v; want %v within its interval", e, err, k)
+	}
+}
+
+func btoi(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
 }

@@ -4,8 +4,9 @@ import "math"
 
 // Why an estimate has no interval.
 const (
-	OneGroup = "one context" // how groups differ cannot be told from one
-	AllAlike = "all alike"   // drawing groups again cannot change the value
+	OneGroup  = "one context"  // how groups differ cannot be told from one
+	FewGroups = "few contexts" // too many of their draws have no value
+	AllAlike  = "all alike"    // drawing groups again cannot change the value
 )
 
 // Range is from the least to the greatest value that something of N items can have,

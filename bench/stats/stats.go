@@ -80,8 +80,8 @@ type Estimate struct {
 	// N items in Groups clusters went in.
 	N      int `json:"n"`
 	Groups int `json:"groups"`
-	// NoInterval says why there is none: OneGroup or AllAlike. Lo and Hi are then Value.
-	NoInterval string `json:"no_interval,omitempty" jsonschema:"enum=one context,enum=all alike"`
+	// NoInterval says why there is none: OneGroup, FewGroups or AllAlike. Lo and Hi are then Value.
+	NoInterval string `json:"no_interval,omitempty" jsonschema:"enum=one context,enum=few contexts,enum=all alike"`
 	// Exact marks an interval that was not drawn, see Within.
 	Exact bool `json:"exact,omitempty"`
 }
@@ -182,6 +182,9 @@ func (b Bootstrap) Statistic(f func(groupIdx []int) float64, groups []string) (E
 	return e, nil
 }
 
+// errUndefined reports resamples without a value.
+var errUndefined = errors.New("the statistic is undefined")
+
 // maxUndefined is the largest share of resamples without a value.
 const maxUndefined = 0.1
 
@@ -212,7 +215,7 @@ func (b Bootstrap) draw(groups int, f func(drawn []int) float64) ([]float64, err
 		}
 	}
 	if undefined := resamples - len(values); float64(undefined) > maxUndefined*float64(resamples) {
-		return nil, fmt.Errorf("the statistic is undefined in %d of %d resamples; its interval would describe the others only", undefined, resamples)
+		return nil, fmt.Errorf("%w in %d of %d resamples; its interval would describe the others only", errUndefined, undefined, resamples)
 	}
 	return values, nil
 }

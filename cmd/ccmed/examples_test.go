@@ -1,10 +1,12 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -134,6 +136,12 @@ func exampleHome(t *testing.T, env map[string]string) string {
 		part := []string{"evaluate", "training"}[i%2]
 		if err := os.Rename(path, filepath.Join("CC-Mediation", "data", part, filepath.Base(path))); err != nil {
 			t.Fatal(err)
+		}
+	}
+	for name, digits := range map[string]string{"anna": "1\n2\n3\n4\n", "ben": "1\n2\n4\n4\n"} {
+		a := &app{stdin: strings.NewReader(digits), stdout: io.Discard, stderr: io.Discard, now: time.Now, getenv: func(k string) string { return env[k] }}
+		if code := a.main([]string{"label", "turns", "CC-Mediation/data", "--split", "evaluate", "--out", name + ".jsonl", "--by", name}); code != exitDone {
+			t.Fatalf("labels of %s: exit code %d", name, code)
 		}
 	}
 	const data = " --data CC-Mediation/data --split evaluate --cache off"

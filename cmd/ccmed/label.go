@@ -23,13 +23,19 @@ import (
 )
 
 func (a *app) labelCmd() *cobra.Command {
+	cmd := &cobra.Command{Use: "label", Short: "Give the conflict speaker's turns their stages by hand, and compare two people's"}
+	cmd.AddCommand(a.labelTurnsCmd(), a.labelAgreeCmd())
+	return cmd
+}
+
+func (a *app) labelTurnsCmd() *cobra.Command {
 	d := task.Records{}
 	var out, by string
 	var seed int64
 	cmd := &cobra.Command{
-		Use:   "label DIR",
+		Use:   "turns DIR",
 		Short: "Give the conflict speaker's turns their stages by hand",
-		Long: `label shows a dialogue up to a turn of the conflict speaker and asks for the stage at
+		Long: `label turns shows a dialogue up to a turn of the conflict speaker and asks for the stage at
 which the speaker speaks: 1 to 6, s to skip the turn, ? for the stages, q to stop.
 Each answer is kept at once in the file --out, so that the command goes on where it
 was stopped. Dialogues come in an order that the seed draws, without their scripted
@@ -38,14 +44,13 @@ stage and their recorded labels.
 Two people label the same records into two files; label agree says how far they
 agree, and mediate --labels A,B holds a labeller against the first one's labels, with
 their agreement as what can be expected of it.`,
-		Example: `  ccmed label my-records --out anna.jsonl --by anna
-  ccmed label agree my-records anna.jsonl ben.jsonl
-  ccmed mediate --model gemma2:9b --labeller qwen2.5:14b --data my-records --labels anna.jsonl,ben.jsonl`,
+		Example: `  ccmed label turns CC-Mediation/data --out anna.jsonl --by anna
+  ccmed label turns CC-Mediation/data --split training --limit 50 --out ben.jsonl --by ben`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d.Path = args[0]
 			if out == "" || by == "" {
-				return usagef("label needs --out, the file of the labels, and --by, who gives them")
+				return usagef("label turns needs --out, the file of the labels, and --by, who gives them")
 			}
 			return a.label(cmd.Context(), d, out, by, seed)
 		},
@@ -57,7 +62,6 @@ their agreement as what can be expected of it.`,
 	f.IntVar(&d.Limit, "limit", 0, "take the first N dialogues, spread over stages; 0 takes all")
 	f.StringVar(&d.Split, "split", "", "evaluate or training, where the folder holds both (default evaluate)")
 	f.BoolVar(&d.Lenient, "lenient", false, "leave out records that cannot be used")
-	cmd.AddCommand(a.labelAgreeCmd())
 	return cmd
 }
 
@@ -173,7 +177,7 @@ func (a *app) labelAgreeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "agree DIR A B",
 		Short:   "How far the labels of two people agree",
-		Example: "  ccmed label agree my-records anna.jsonl ben.jsonl",
+		Example: "  ccmed label agree CC-Mediation/data anna.jsonl ben.jsonl",
 		Args:    cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d.Path = args[0]
