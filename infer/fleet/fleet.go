@@ -287,7 +287,7 @@ func (f *Fleet) closeModels() {
 			}
 		}
 	}
-	f.open = nil
+	f.open, f.bare, f.current = nil, nil, spec{}
 }
 
 // Close frees the open model, the vocabularies and the cache.
