@@ -191,10 +191,14 @@ func (c Choice) Argmax() int {
 	return at
 }
 
+// ReadoutBackend is the Backend of a Model that answers by a classifier of its hidden states,
+// fitted to one form of one question.
+const ReadoutBackend = "probe"
+
 // Model is the identity of what answers: everything about it that could change
 // a number.
 type Model struct {
-	Backend      string `json:"backend"` // "ollama", "openai", "embedded"
+	Backend      string `json:"backend"` // "ollama", "openai", "embedded", ReadoutBackend
 	Name         string `json:"name"`
 	Digest       string `json:"digest,omitempty"`        // of the weights, "sha256:…"; empty where the server does not tell
 	Quantization string `json:"quantization,omitempty"`  // e.g. "Q4_K_M"

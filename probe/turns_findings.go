@@ -262,25 +262,35 @@ func (f *turnFinder) words(ctx context.Context, splits []Split) (*LayerResult, e
 	r := newLayerResult(f.all, splits)
 	r.Layer = "words"
 	for _, sp := range splits {
-		train := linear.At(texts, sp.Train)
-		v, err := linear.FitVectorizer(train, linear.VectorizerOptions{Bigrams: true, MinDocs: 2, Binary: true})
+		p, err := wordPredictions(ctx, texts, f.all, sp)
 		if errors.Is(err, linear.ErrNoTerms) {
 			return nil, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		m, err := linear.Fit(ctx, v.Transform(train), linear.At(f.all.Y, sp.Train), turnClasses, linear.Options{C: 1, Tol: 1e-6})
-		if err != nil {
-			return nil, fmt.Errorf("bag of words: %w", err)
-		}
-		p, err := m.Predict(v.Transform(linear.At(texts, sp.Test)))
-		if err != nil {
-			return nil, fmt.Errorf("bag of words: %w", err)
-		}
 		r.keep(sp, p)
 	}
 	return r, nil
+}
+
+// wordPredictions are those of a bag of words and pairs of words for the rows that a split
+// holds out. The error wraps linear.ErrNoTerms where the training texts share no words.
+func wordPredictions(ctx context.Context, texts []string, s Samples, sp Split) (*linear.Predictions, error) {
+	train := linear.At(texts, sp.Train)
+	v, err := linear.FitVectorizer(train, linear.VectorizerOptions{Bigrams: true, MinDocs: 2, Binary: true})
+	if err != nil {
+		return nil, fmt.Errorf("bag of words: %w", err)
+	}
+	m, err := linear.Fit(ctx, v.Transform(train), linear.At(s.Y, sp.Train), s.Classes, linear.Options{C: 1, Tol: 1e-6})
+	if err != nil {
+		return nil, fmt.Errorf("bag of words: %w", err)
+	}
+	p, err := m.Predict(v.Transform(linear.At(texts, sp.Test)))
+	if err != nil {
+		return nil, fmt.Errorf("bag of words: %w", err)
+	}
+	return p, nil
 }
 
 // apply evaluates probes of unedited conflict turns on all rows.

@@ -19,6 +19,7 @@ func Forms(benches task.Registry, c schema.Comments) map[string]*schema.Form {
 		schema.Of("comparison", "A comparison of runs", compare.Comparison{}, c).Constant("schema", compare.Schema),
 		schema.Of("findings", "What probes find in a store of lines", probe.Findings{}, c).Constant("schema", probe.FindingsSchema),
 		schema.Of("turns", "What probes find in a store of turns", probe.TurnFindings{}, c).Constant("schema", probe.TurnFindingsSchema),
+		schema.Of("labeller", "What a labeller fitted to a store of questions reaches", probe.LabellerFindings{}, c).Constant("schema", probe.LabellerFindingsSchema),
 		schema.Of("train", "A training", sft.Manifest{}, c),
 		schema.Of("export", "An export of training data", sft.Export{}, c),
 		schema.Of("card", "The card of a package", sft.Card{}, c).Constant("schema", sft.CardSchema),

@@ -91,7 +91,7 @@ func (Bench) Flags(f *pflag.FlagSet) task.Call {
 // roles answer.
 func (c *Call) RegisterInstruments(f *pflag.FlagSet) {
 	f.StringVar(&c.Simulator, "simulator", "", "model that plays the speakers (default: --model)")
-	f.StringVar(&c.Labeller, "labeller", "", "model that gives the stages (default: --model)")
+	f.StringVar(&c.Labeller, "labeller", "", "model that gives the stages, or probe:STORE for a labeller that probe train fitted (default: --model)")
 	o := &c.Options
 	f.Float64Var(&o.Temperature, "temperature", 0, "temperature of the mediator; 0 is greedy")
 	f.IntVar(&o.MaxTokens, "max-tokens", 160, "cap of the mediator's line")
@@ -118,6 +118,11 @@ func (c *Call) Check() error {
 		return usage.Errorf("unknown --history %q; known are transcript and speaker", o.Form)
 	case c.CardItems < 0:
 		return usage.Errorf("--card-items %d; it must not be negative", c.CardItems)
+	}
+	for flag, name := range map[string]string{"judge": c.Judge, "simulator": c.Simulator} {
+		if strings.HasPrefix(name, infer.ReadoutBackend+":") {
+			return usage.Errorf("--%s %s: a classifier of hidden states gives stages only; it can be the --labeller", flag, name)
+		}
 	}
 	if len(c.Labels) > 2 {
 		return usage.Errorf("--labels names %d files; give one, or two of two people", len(c.Labels))

@@ -565,7 +565,12 @@ func (o Options) label(ctx context.Context, b infer.Backend, u run.Unit[Item], l
 		l.Recorded = t.Recorded
 		out.After = append(out.After, l)
 	}
-	if u.Value.Condition == Card {
+	m, err := b.Model(ctx)
+	if err != nil {
+		return run.Sample{}, fmt.Errorf("identify the labeller: %w", err)
+	}
+	// A classifier is fitted to the stages in one order and knows no other.
+	if u.Value.Condition == Card && m.Backend != infer.ReadoutBackend {
 		p, err := o.reversedPrompt(d, d.Unmediated()[:d.ConflictTurn])
 		if err != nil {
 			return run.Sample{}, err

@@ -56,6 +56,9 @@ writing lost), tests transfer and wrong stages, and says which sentence the evid
 allows. The findings go into the store as probe.json, which probe report shows, and
 the weights into its folder probes.
 
+On a store of --questions it fits a labeller to the recorded stages instead, which
+mediate asks with --labeller probe:STORE, and holds it against words of the turn.
+
 --apply uses saved probes on this store and trains none: a file on every cell, a
 folder of them each on its own cell.`,
 		Example: `  ccmed probe train runs/STORE
@@ -119,8 +122,8 @@ func (a *app) train(ctx context.Context, path string, t *trainFlags) error {
 	}
 	model := dir.Manifest().Identity.ModelNames()
 	resampling := probe.Resampling{Resamples: t.resampling, Seed: uint64(t.seed)}
-	if t.apply != "" && probe.HoldsTurns(dir.Dir) {
-		return fmt.Errorf("%s holds states of turns; saved probes are applied to stores of lines (without --turns)", path)
+	if t.apply != "" && (probe.HoldsTurns(dir.Dir) || probe.HoldsQuestions(dir.Dir)) {
+		return fmt.Errorf("%s holds states of turns or questions; saved probes are applied to stores of lines (without --turns and --questions)", path)
 	}
 	if t.apply != "" {
 		found, err := probe.Apply(ctx, dir.Dir, t.apply, resampling)
@@ -142,6 +145,9 @@ func (a *app) train(ctx context.Context, path string, t *trainFlags) error {
 	}
 	if probe.HoldsTurns(dir.Dir) {
 		return a.trainTurns(ctx, dir.Dir, o)
+	}
+	if probe.HoldsQuestions(dir.Dir) {
+		return a.trainLabeller(ctx, dir.Dir, o)
 	}
 	if o.Dialogues, err = a.storeDialogues(ctx, dir, t.data); err != nil {
 		return err
@@ -175,6 +181,27 @@ func (a *app) trainTurns(ctx context.Context, dir *run.Dir, o probe.FindOptions)
 		return err
 	}
 	return a.print(probe.TurnSections(dir.Manifest().Identity.ModelNames(), f))
+}
+
+// trainLabeller fits a labeller to a store of questions.
+func (a *app) trainLabeller(ctx context.Context, dir *run.Dir, o probe.FindOptions) error {
+	m := dir.Manifest()
+	named, err := extract.Named(m.Identity)
+	if err != nil {
+		return err
+	}
+	f, err := probe.FindLabeller(ctx, dir, named, o)
+	if err != nil {
+		return fmt.Errorf("%s: %w", dir.Path(), err)
+	}
+	if err := writeFindings(dir, probe.LabellerFindingsFile, f); err != nil {
+		return err
+	}
+	if err := a.print(probe.LabellerSections(m.Identity.ModelNames(), f)); err != nil {
+		return err
+	}
+	a.note("ask it with: ccmed mediate … --labeller probe:%s", dir.Path())
+	return nil
 }
 
 func writeFindings(dir *run.Dir, name string, f any) error {
@@ -274,10 +301,7 @@ func (a *app) probeReport(path, format, out string) error {
 		case "json":
 			return encodeTo(w, found.Value())
 		case "csv":
-			if found.Turns != nil {
-				return probe.WriteTurnsCSV(w, found.Turns)
-			}
-			return probe.WriteCSV(w, found.Cells)
+			return found.WriteCSV(w)
 		}
 		return usagef("unknown --format %q; known are table, markdown, html, json and csv", format)
 	})

@@ -19,6 +19,7 @@ import (
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/fleet"
 	"github.com/ccmed/ccmed/infer/llamacpp"
+	"github.com/ccmed/ccmed/probe"
 )
 
 // runFlags are common to every command that writes a run.
@@ -65,7 +66,18 @@ type job struct {
 }
 
 // fleetEnv is what models take of the program.
-func (a *app) fleetEnv() fleet.Env { return fleet.Env{Note: a.note, Getenv: a.getenv} }
+func (a *app) fleetEnv() fleet.Env {
+	return fleet.Env{Note: a.note, Getenv: a.getenv, Readout: openLabeller}
+}
+
+// openLabeller opens a labeller that probe train fitted: a store of questions, or its file.
+func openLabeller(path string) (*fleet.Readout, error) {
+	l, err := probe.LoadLabeller(path)
+	if err != nil {
+		return nil, err
+	}
+	return &fleet.Readout{Model: l.Named, Weights: l.Model.Digest, Digest: l.Digest, Layer: l.Layer, Answers: l.Answers(), Predict: l.Predict}, nil
+}
 
 // env is what the job's plan is made from. The fleet is opened when the plan or, later, the
 // run needs it.

@@ -78,7 +78,7 @@ func TestTinyProbes(t *testing.T) {
 	ccmed(t, nil, append(extract, "--data", at("some.jsonl"), "--out", at("store"))...)
 	found := ccmed(t, nil, append([]string{"probe", "train", at("store")}, quick...)...)
 	contains("train", found, "48 dialogues of 48 groups", "A wrong stage in the prompt", "not testable on this model", "48 paired samples, fewer than 600", "Matched attributes", "control task")
-	for format, want := range map[string]string{"table": "Δplacebo", "markdown": "| layer |", "json": `"schema": 3`, "csv": "context,text,position", "html": "<svg"} {
+	for format, want := range map[string]string{"table": "Δplacebo", "markdown": "| layer |", "json": `"schema": 4`, "csv": "context,text,position", "html": "<svg"} {
 		contains("report --format "+format, ccmed(t, nil, "probe", "report", at("store"), "--format", format), want)
 	}
 	contains("report", readFile(t, at("page.html"), func() { ccmed(t, nil, "report", at("store"), "--out", at("page.html")) }), "the probes allow: not testable on this model")
@@ -94,8 +94,27 @@ func TestTinyProbes(t *testing.T) {
 	contains("train on turns", ccmed(t, nil, append([]string{"probe", "train", at("turns")}, quick...)...), "swap", "bag of words")
 	contains("report of turns", ccmed(t, nil, "probe", "report", at("turns"), "--format", "html"), "<svg")
 
+	// A labeller is fitted to the recorded stages and asked in the labeller's place.
+	ccmed(t, nil, "probe", "extract", "--model", model, "--num-ctx", "1024", "--threads", "1", "--data", at("some.jsonl"), "--questions", "--out", at("questions"))
+	contains("train on questions", ccmed(t, nil, append([]string{"probe", "train", at("questions")}, quick...)...), "A labeller fitted to recorded stages", "words of the turn", "(chosen)")
+	contains("CSV of questions", ccmed(t, nil, "probe", "report", at("questions"), "--format", "csv"), "block.1,quadratic kappa,")
+	ccmed(t, nil, "mediate", "--model", model, "--num-ctx", "1024", "--threads", "1", "--data", at("some.jsonl"), "--limit", "4", "--card-items", "2", "--max-tokens", "3", "--sim-max-tokens", "3",
+		"--rubric", "none", "--cache", "off", "--labeller", "probe:"+at("questions"), "--judge", model, "--out", at("mediated"))
+	contains("show", ccmed(t, nil, "runs", "show", at("mediated")), "labelled by probe of llama")
+	for _, flag := range []string{"--judge", "--simulator", "--model"} {
+		if code, _, errs := exits(nil, "mediate", "--model", model, "--data", "sample", flag, "probe:"+at("questions")); code != exitUsage ||
+			!strings.Contains(errs, flag+" probe:"+at("questions")+": a classifier of hidden states") {
+			t.Errorf("a labeller as the model of %s: %d\n%s", flag, code, errs)
+		}
+	}
+	if code, _, errs := exits(nil, "mediate", "--model", model, "--num-ctx", "2048", "--data", "sample", "--limit", "1", "--labeller", "probe:"+at("store"), "--out", at("unfitted")); code != exitFailed ||
+		!strings.Contains(errs, "`ccmed probe train` makes one of a store of `ccmed probe extract --questions`") {
+		t.Errorf("a store without a labeller: %d\n%s", code, errs)
+	}
+
 	// All that was written has the form that the schemas say, and agrees with itself.
-	contains("verify", ccmed(t, nil, "runs", "verify", at("store"), at("part1"), at("other"), at("turns")), "store: manifest, samples and metrics agree", "turns: manifest, samples and metrics agree")
+	contains("verify", ccmed(t, nil, "runs", "verify", at("store"), at("part1"), at("other"), at("turns"), at("questions"), at("mediated")),
+		"store: manifest, samples and metrics agree", "turns: manifest, samples and metrics agree", "questions: manifest, samples and metrics agree", "mediated: manifest, samples and metrics agree")
 	for _, file := range []string{"probe.json", filepath.Join("probes", "D.own-D.utterance_end.residual.probe.json")} {
 		text := readFile(t, filepath.Join(at("store"), file), func() {})
 		change := strings.NewReplacer(`"folds": 2`, `"folds": "2"`, `"weights": "sha256:`, `"weights": "sha256:0`)

@@ -51,6 +51,9 @@ type Flags struct {
 type Env struct {
 	Note   func(format string, args ...any) // prints a line for the user that is not data
 	Getenv func(string) string
+	// Readout opens a classifier of hidden states, which a role names as probe:PATH; nil
+	// where the program has none.
+	Readout func(path string) (*Readout, error)
 }
 
 // Register adds the flags.
@@ -75,12 +78,12 @@ type spec struct{ backend, model string }
 
 func (s spec) String() string { return s.backend + ":" + s.model }
 
-// parse reads "MODEL" or "BACKEND:MODEL".
+// parse reads "MODEL", "BACKEND:MODEL" or "probe:PATH".
 func (m *Flags) parse(s string) (spec, error) {
 	if s == "" {
 		return spec{}, usage.Errorf("no model given; name one with --model (`ollama list` shows what the server has) or give a GGUF file")
 	}
-	if b, rest, ok := strings.Cut(s, ":"); ok && slices.Contains(backends, b) {
+	if b, rest, ok := strings.Cut(s, ":"); ok && (b == infer.ReadoutBackend || slices.Contains(backends, b)) {
 		return spec{b, rest}, nil
 	}
 	backend := m.Backend
@@ -151,6 +154,9 @@ func New(env Env, m *Flags, roles map[string]string) (*Fleet, error) {
 	}
 	if m.RequestTimeout <= 0 {
 		return nil, usage.Errorf("--request-timeout %s; it must be above 0", m.RequestTimeout)
+	}
+	if strings.HasPrefix(m.Model, infer.ReadoutBackend+":") {
+		return nil, usage.Errorf("--model %s: a classifier of hidden states answers one question only, and is the model of one role: --labeller", m.Model)
 	}
 	for role, name := range roles {
 		if name == "" {
@@ -313,6 +319,12 @@ func (f *Fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
 			return nil, err
 		}
 		hosts = []infer.Backend{b}
+	case infer.ReadoutBackend:
+		b, err := f.openReadout(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		hosts = []infer.Backend{b}
 	case "ollama":
 		for _, h := range f.flags.OllamaHosts(f.env.Getenv) {
 			b, err := f.openOllama(ctx, h, s.model)
@@ -362,7 +374,7 @@ func (f *Fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
 	f.bare = bare
 	var out []infer.Backend
 	n := f.flags.Concurrency
-	if s.backend == "embedded" {
+	if s.backend == "embedded" || s.backend == infer.ReadoutBackend {
 		n = 1 // one context: more workers would only wait for each other
 	}
 	for range n {

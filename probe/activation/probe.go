@@ -29,6 +29,7 @@ type Probe struct {
 	Cell    Cell     // that it was fitted on; empty when it was several pooled
 	Classes []string // at least 2, in the order of the rows
 	Layers  []LayerProbe
+	Weights string // digest of the file that it was loaded from; SaveProbe ignores it
 }
 
 // LayerProbe is the probe of one layer. All values are finite, Scale is not 0.
@@ -264,6 +265,7 @@ func LoadProbe(path string, about any) (*Probe, error) {
 			return nil, broken(CardPath(path), err)
 		}
 	}
+	p.Weights = c.Weights
 	return p, nil
 }
 

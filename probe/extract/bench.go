@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -56,12 +57,17 @@ end of the conflict turn and of every later turn of the same speaker, in one
 pass. --edits adds the conflict turn with its marker phrases masked, removed, or
 with the phrase of another stage.
 
+--questions reads a third: the end of the labeller's question about every turn that
+carries a recorded stage. ccmed probe train fits a labeller to it, which mediate
+asks with --labeller probe:STORE.
+
 Lines come from a mediation run (--from), or the model writes them first. With
 Ollama at hand the prompts are its own renderings, and their token counts are
 held against its own.`,
 		Example: `  ccmed probe extract --model gemma2:9b --data CC-Mediation/data --conditions D,ND
   ccmed probe extract --model model.gguf --data sample --contexts D,ND,wrong,none --texts own-D,own-ND,placebo,other
-  ccmed probe extract --model model.gguf --data CC-Mediation/data --split training --turns --edits mask,strip,swap`,
+  ccmed probe extract --model model.gguf --data CC-Mediation/data --split training --turns --edits mask,strip,swap
+  ccmed probe extract --model qwen2.5:14b --data CC-Mediation/data --split training --questions`,
 	}
 }
 
@@ -71,7 +77,7 @@ type call struct {
 	records                     task.Records
 	conditions, contexts, texts []string
 	cells, edits                []string
-	turns                       bool
+	turns, questions            bool
 	from, dtype                 string
 	maxTokens                   int
 }
@@ -85,6 +91,7 @@ func (Bench) Flags(f *pflag.FlagSet) task.Call {
 	f.StringSliceVar(&c.texts, "texts", []string{"own-D", "own-ND", "placebo", "other"}, "crossed design: texts own-D, own-ND, placebo, other")
 	f.StringSliceVar(&c.cells, "cells", nil, "single cells, CONTEXT:TEXT, instead of a whole cross: D:own-D,ND:own-ND,wrong:own-ND")
 	f.BoolVar(&c.turns, "turns", false, "read the conflict speaker's own turns instead, at the end of each")
+	f.BoolVar(&c.questions, "questions", false, "read the ends of the labeller's questions about labelled turns instead")
 	f.StringSliceVar(&c.edits, "edits", nil, "with --turns: the conflict turn edited as well: mask, strip, swap")
 	f.StringVar(&c.from, "from", "", "mediation run whose lines are read; without it the model writes them first")
 	f.StringVar(&c.dtype, "dtype", "f16", "f16 or f32")
@@ -151,9 +158,12 @@ func (c *call) check() error {
 	if !c.turns && len(c.edits) > 0 {
 		return usage.Errorf("--edits are edits of the conflict turn; give --turns with them")
 	}
+	if c.turns && c.questions {
+		return usage.Errorf("--turns and --questions make different stores; give one")
+	}
 	for _, name := range []string{"conditions", "contexts", "texts", "cells", "from", "max-tokens"} {
-		if c.turns && c.flags.Changed(name) {
-			return usage.Errorf("--turns reads the dialogue as it went, without a line of the mediator's; leave --%s out", name)
+		if (c.turns || c.questions) && c.flags.Changed(name) {
+			return usage.Errorf("--turns and --questions read the dialogue as it went, without a line of the mediator's; leave --%s out", name)
 		}
 	}
 	if t := c.storedAs(); t != activation.F16 && t != activation.F32 {
@@ -168,7 +178,7 @@ func (c *call) check() error {
 func (c *call) storedAs() activation.DType { return activation.DType(strings.ToUpper(c.dtype)) }
 
 // lineSettings are the options of the identity of an extraction at lines, turnSettings of
-// one at turns.
+// one at turns, questionSettings of one at questions.
 type (
 	lineSettings struct {
 		task.RecordSettings
@@ -178,6 +188,14 @@ type (
 		From      string       `json:"from"`
 		Layers    []string     `json:"layers"`
 		Width     int          `json:"width"`
+	}
+	questionSettings struct {
+		task.RecordSettings
+		Questions bool     `json:"questions"`
+		Model     string   `json:"model"` // a name of the server, or a file's absolute path
+		DType     string   `json:"dtype"`
+		Layers    []string `json:"layers"`
+		Width     int      `json:"width"`
 	}
 	turnSettings struct {
 		task.RecordSettings
@@ -216,8 +234,11 @@ func (c *call) Plan(ctx context.Context, env task.Env) (task.Plan, error) {
 	}
 	x := &probe.Extraction{Reader: engine, Render: func(ctx context.Context, p infer.Prompt) (string, error) { return engine.Render(ctx, p) },
 		Tokens: engine.Tokens, EndOfTurn: engine.EndOfTurn(), Prompts: env.Prompts, Pairs: pairs, DType: c.storedAs(), Model: id, MaxTokens: c.maxTokens, Seed: env.Seed}
-	if c.turns {
+	switch {
+	case c.turns:
 		return c.planTurns(env, models, engine, x, ds)
+	case c.questions:
+		return c.planQuestions(env, models, engine, x, ds)
 	}
 	return c.planLines(env, models, engine, x, ds)
 }
@@ -302,6 +323,46 @@ func (c *call) planTurns(env task.Env, models task.Models, engine *llamacpp.Engi
 				env.Note("%s: %d marker phrases", s, markers[s])
 			}
 			return checkServed(ctx, env, models, all, ds)
+		},
+		Open: func(ctx context.Context, dir *run.Dir) (func() error, error) { return x.Close, x.Open(ctx, dir) },
+	}, nil
+}
+
+// planQuestions plans an extraction at the ends of the labeller's questions. all carries
+// what every kind of extraction shares.
+func (c *call) planQuestions(env task.Env, models task.Models, engine *llamacpp.Engine, all *probe.Extraction, ds []dialogue.Dialogue) (task.Plan, error) {
+	x := &probe.QuestionExtraction{Reader: all.Reader, Tokens: all.Tokens, DType: all.DType, Model: all.Model}
+	x.Ask = func(d dialogue.Dialogue) (out []probe.Question, err error) {
+		qs, err := mediation.Questions(env.Prompts, d)
+		for _, q := range qs {
+			out = append(out, probe.Question{Turn: q.Turn.T, Stage: q.Stage.String(), Text: q.Turn.Message, Prompt: q.Prompt})
+		}
+		return out, err
+	}
+	if err := x.Use(ds); err != nil {
+		return task.Plan{}, err
+	}
+	var ps []infer.Prompt
+	for _, d := range ds {
+		qs, err := x.Ask(d)
+		if err != nil {
+			return task.Plan{}, err
+		}
+		for _, q := range qs {
+			ps = append(ps, q.Prompt)
+		}
+	}
+	named := models.Named(role)
+	if strings.EqualFold(filepath.Ext(named), ".gguf") {
+		named = absolute(named)
+	}
+	return task.Plan{Task: x.Task(), Size: len(ds), Items: task.Keys(ds), DataHash: dialogue.Hash(ds), Templates: env.Prompts.Hashes("label"),
+		Settings: questionSettings{c.records.Settings(), true, named, string(x.DType), engine.Layers(), engine.Width()},
+		Longest:  map[string][]infer.Prompt{role: ps}, Answer: map[string]int{role: 8},
+		Preview: func(context.Context) (task.Preview, error) {
+			env.Note("%d questions about labelled turns of %d dialogues, %d layers x %d values: %.1f MB on disk", x.Questions(), len(ds), len(engine.Layers()), engine.Width(),
+				float64(x.Bytes())/1e6)
+			return task.Preview{Calls: map[string][]infer.Prompt{role: ps}, First: map[string]infer.Prompt{role: ps[0]}}, nil
 		},
 		Open: func(ctx context.Context, dir *run.Dir) (func() error, error) { return x.Close, x.Open(ctx, dir) },
 	}, nil

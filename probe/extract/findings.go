@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -12,38 +13,76 @@ import (
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/strictjson"
+	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/probe"
 )
 
-// Findings are those of a store of cells or of a store of turns.
+// Findings are those of a store of cells, of turns or of questions.
 type Findings struct {
-	Cells *probe.Findings
-	Turns *probe.TurnFindings
+	Cells     *probe.Findings
+	Turns     *probe.TurnFindings
+	Questions *probe.LabellerFindings
 }
 
 // Value is what the findings' file holds.
 func (f Findings) Value() any {
-	if f.Turns != nil {
+	switch {
+	case f.Turns != nil:
 		return f.Turns
+	case f.Questions != nil:
+		return f.Questions
 	}
 	return f.Cells
 }
 
 // Sections are the tables and figures.
 func (f Findings) Sections(model string) []report.Section {
-	if f.Turns != nil {
+	switch {
+	case f.Turns != nil:
 		return probe.TurnSections(model, f.Turns)
+	case f.Questions != nil:
+		return probe.LabellerSections(model, f.Questions)
 	}
 	return probe.Sections(model, f.Cells)
 }
 
-// FindingsFile is where a store's findings are, whether there are some or not.
-func FindingsFile(dir *run.Dir) string {
-	if probe.HoldsTurns(dir) {
-		return filepath.Join(dir.Path(), probe.TurnFindingsFile)
-	}
-	return filepath.Join(dir.Path(), probe.FindingsFile)
+// Named is how an extraction of questions was told its model.
+func Named(id run.Identity) (string, error) {
+	s, err := task.Settings[questionSettings](id)
+	return s.Model, err
 }
+
+// WriteCSV writes the findings as rows of figures by layer.
+func (f Findings) WriteCSV(w io.Writer) error {
+	switch {
+	case f.Turns != nil:
+		return probe.WriteTurnsCSV(w, f.Turns)
+	case f.Questions != nil:
+		return probe.WriteLabellerCSV(w, f.Questions)
+	}
+	return probe.WriteCSV(w, f.Cells)
+}
+
+// form is how a store keeps its findings: the file's name, its schema by name and version,
+// and an empty value to read it into.
+type form struct {
+	file, schema string
+	version      int
+	empty        Findings
+}
+
+func formOf(dir *run.Dir) form {
+	switch {
+	case probe.HoldsTurns(dir):
+		return form{probe.TurnFindingsFile, "turns", probe.TurnFindingsSchema, Findings{Turns: &probe.TurnFindings{}}}
+	case probe.HoldsQuestions(dir):
+		return form{probe.LabellerFindingsFile, "labeller", probe.LabellerFindingsSchema, Findings{Questions: &probe.LabellerFindings{}}}
+	}
+	return form{probe.FindingsFile, "findings", probe.FindingsSchema, Findings{Cells: &probe.Findings{}}}
+}
+
+// FindingsFile is where a store's findings are, whether there are some or not.
+func FindingsFile(dir *run.Dir) string { return filepath.Join(dir.Path(), formOf(dir).file) }
 
 // ReadFindings reads a store's findings and checks that they are of its samples.
 func ReadFindings(dir *run.Dir) (f Findings, err error) {
@@ -66,14 +105,9 @@ func ReadFindings(dir *run.Dir) (f Findings, err error) {
 	if err := checksum.Check(text); err != nil && !errors.Is(err, checksum.ErrNone) {
 		return f, fmt.Errorf("%s: %w; %s", file, err, again)
 	}
-	want := probe.FindingsSchema
-	if probe.HoldsTurns(dir) {
-		want, f.Turns = probe.TurnFindingsSchema, &probe.TurnFindings{}
-	} else {
-		f.Cells = &probe.Findings{}
-	}
-	if head.Schema != want {
-		return f, fmt.Errorf("%s was written by another version (schema %d, this one reads %d); %s", file, head.Schema, want, again)
+	of := formOf(dir)
+	if head.Schema != of.version {
+		return f, fmt.Errorf("%s was written by another version (schema %d, this one reads %d); %s", file, head.Schema, of.version, again)
 	}
 	hash, err := dir.SamplesHash()
 	if err != nil {
@@ -82,12 +116,16 @@ func ReadFindings(dir *run.Dir) (f Findings, err error) {
 	if hash != head.Samples {
 		return f, fmt.Errorf("%s was made from other samples than %s holds; %s", file, dir.Path(), again)
 	}
-	if err := json.Unmarshal(text, f.Value()); err != nil {
+	if err := json.Unmarshal(text, of.empty.Value()); err != nil {
 		return f, fmt.Errorf("%s is damaged: %w; %s", file, err, again)
 	}
-	if f.Turns != nil {
+	f = of.empty
+	switch {
+	case f.Turns != nil:
 		f.Turns.ContentHash = ""
-	} else {
+	case f.Questions != nil:
+		f.Questions.ContentHash = ""
+	default:
 		f.Cells.ContentHash = ""
 	}
 	return f, nil

@@ -173,10 +173,7 @@ func (Bench) Merge(ctx context.Context, out string, shards []string) error {
 // Verify checks findings and saved probes.
 func (Bench) Verify(r *task.Run, form func(schema, file string) error) error {
 	var faults []error
-	file, schema := FindingsFile(r.Dir), "findings"
-	if probe.HoldsTurns(r.Dir) {
-		schema = "turns"
-	}
+	file, schema := FindingsFile(r.Dir), formOf(r.Dir).schema
 	if _, err := os.Stat(file); err == nil {
 		err := form(schema, filepath.Base(file))
 		if err == nil {
@@ -186,6 +183,11 @@ func (Bench) Verify(r *task.Run, form func(schema, file string) error) error {
 	}
 	cards, err := filepath.Glob(filepath.Join(r.Path(), probe.ProbesDir, "*.safetensors"))
 	faults = append(faults, err)
+	if labeller := filepath.Join(r.Path(), probe.LabellerProbe); probe.HoldsQuestions(r.Dir) {
+		if _, err := os.Stat(labeller); err == nil {
+			cards = append(cards, labeller)
+		}
+	}
 	for _, p := range cards {
 		_, err := activation.LoadProbe(p, nil)
 		faults = append(faults, err)

@@ -1,0 +1,132 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/ccmed/ccmed/bench/dialogue"
+	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/probe/activation"
+)
+
+// questionCell is the end of the labeller's question, where its answer comes next.
+var questionCell = activation.Cell{Context: "labeller", Text: "question", Position: PromptEnd, Kind: activation.Residual}
+
+// Question asks for the stage of a recorded turn's own speaker.
+type Question struct {
+	Turn   int
+	Stage  string // as recorded
+	Text   string // the turn alone
+	Prompt infer.Prompt
+}
+
+// QuestionExtraction is a task that reads the states at the ends of the labeller's
+// questions, one row a labelled turn: what a classifier is fitted to that answers them.
+// The questions of a dialogue begin alike, and what they share is evaluated once.
+type QuestionExtraction struct {
+	Reader StateReader
+	Tokens Tokens
+	Ask    func(dialogue.Dialogue) ([]Question, error)
+	DType  activation.DType
+	Model  infer.Model
+
+	order []dialogue.Dialogue
+	asked map[string][]Question
+	first map[string]int // row of each dialogue's first question
+	total int
+	files cellFiles
+}
+
+// HoldsQuestions tells whether a run directory holds states at the ends of questions.
+func HoldsQuestions(dir *run.Dir) bool {
+	_, err := os.Stat(filepath.Join(dir.Path(), questionCell.File()))
+	return err == nil
+}
+
+// Use sets the dialogues, which give the rows. An extraction that goes on, or is one of
+// several shards, gets all of them.
+func (x *QuestionExtraction) Use(ds []dialogue.Dialogue) error {
+	x.order, x.asked, x.first, x.total = ds, map[string][]Question{}, map[string]int{}, 0
+	for _, d := range ds {
+		qs, err := x.Ask(d)
+		if err != nil {
+			return fmt.Errorf("ask about dialogue %s: %w", d.Key(), err)
+		}
+		x.asked[d.Key()], x.first[d.Key()] = qs, x.total
+		x.total += len(qs)
+	}
+	if x.total == 0 {
+		return errors.New("no turn of the dialogues carries the name of a stage; there is nothing to ask about")
+	}
+	return nil
+}
+
+// Questions is the number of rows.
+func (x *QuestionExtraction) Questions() int { return x.total }
+
+// Bytes is what the file needs on disk.
+func (x *QuestionExtraction) Bytes() int64 {
+	size := int64(4)
+	if x.DType == activation.F16 {
+		size = 2
+	}
+	return int64(x.total) * int64(len(x.Reader.Layers())) * int64(x.Reader.Width()) * size
+}
+
+// Open makes the file of states in the run directory, or opens the one that is there to
+// go on with it. Use comes before it. The caller closes the extraction.
+func (x *QuestionExtraction) Open(ctx context.Context, dir *run.Dir) (err error) {
+	x.files, err = createCells(ctx, dir, activation.Spec{Model: activation.ModelOf(x.Model), Layers: x.Reader.Layers(), Width: x.Reader.Width(), DType: x.DType},
+		[]activation.Cell{questionCell}, func(activation.Cell) int { return x.total })
+	return err
+}
+
+// Close closes the file.
+func (x *QuestionExtraction) Close() error {
+	err := x.files.close()
+	x.files = nil
+	return err
+}
+
+// Task returns the extraction over the dialogues that Use got.
+func (x *QuestionExtraction) Task() run.Task[dialogue.Dialogue] {
+	t := run.Task[dialogue.Dialogue]{Name: "extract", Steps: []run.Step[dialogue.Dialogue]{{Name: StepStates, Do: x.states}}}
+	for _, d := range x.order {
+		t.Units = append(t.Units, run.Unit[dialogue.Dialogue]{Item: d.Key(), Group: d.Key(), Value: d})
+	}
+	return t
+}
+
+func (x *QuestionExtraction) states(ctx context.Context, _ infer.Backend, u run.Unit[dialogue.Dialogue], _ run.Lookup) (run.Sample, error) {
+	d := u.Value
+	out := TurnStates{Stage: d.Stage.String(), Context: d.ContextKey(), Turn: d.ConflictTurn}
+	var seqs []infer.Sequence
+	places := map[want][]place{}
+	for i, q := range x.asked[u.Item] {
+		tokens, err := x.Tokens(ctx, q.Prompt, "")
+		if err != nil {
+			return run.Sample{}, fmt.Errorf("tokenise the question about turn %d: %w", q.Turn, err)
+		}
+		at, row := len(tokens)-1, x.first[u.Item]+i
+		seqs = append(seqs, infer.Sequence{Tokens: tokens, At: []int{at}})
+		places[want{i, at}] = []place{{questionCell, row}}
+		out.States = append(out.States, activation.Place{Cell: questionCell, Row: row, Tokens: len(tokens), Token: at})
+		out.Turns = append(out.Turns, TurnState{Turn: q.Turn, Row: row, Label: q.Stage, Scripted: q.Turn == d.ConflictTurn, Text: q.Text})
+	}
+	if len(seqs) > 0 {
+		var err error
+		if out.NonFinite, err = x.files.store(ctx, x.Reader, seqs, places); err != nil {
+			return run.Sample{}, fmt.Errorf("read the hidden states: %w", err)
+		}
+	}
+	if err := x.files.sum(out.States); err != nil {
+		return run.Sample{}, fmt.Errorf("add up the hidden states: %w", err)
+	}
+	data, err := json.Marshal(out)
+	return run.Sample{Data: data}, err
+}
