@@ -115,15 +115,11 @@ func (f *finder) gain(ctx context.Context, c activation.Cell, out *ControlFindin
 		texts = append(texts, d.Unmediated()[d.ConflictTurn-1].Message+"\n"+f.store.states[item].Texts[c.Text])
 		turns = append(turns, d.ConflictTurn)
 	}
-	x, err := surface(texts, turns)
+	b, err := OffsetGain(ctx, f.at(c), surface(texts, turns), f.samples, f.design)
 	if errors.Is(err, linear.ErrNoTerms) {
-		f.Notes = append(f.Notes, fmt.Sprintf("no surface features for %s: the texts share no words", c))
+		f.Notes = append(f.Notes, fmt.Sprintf("no surface features for %s: the texts of a training part share no words", c))
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("surface features of %s: %w", c, err)
-	}
-	b, err := OffsetGain(ctx, f.at(c), x, f.samples, f.design)
 	if err != nil {
 		return fmt.Errorf("log-loss of %s beyond its words: %w", c, err)
 	}

@@ -127,25 +127,26 @@ func (f *finder) textOnly(ctx context.Context, texts []string) (Outcomes, TextFi
 const surfaceTerms = 3
 
 // surface describes texts by what needs no understanding: words and pairs of
-// words that occur, length, capitals, punctuation and position. The terms are
-// taken from all texts, without their labels.
-func surface(texts []string, turns []int) (linear.Rows, error) {
-	v, err := linear.FitVectorizer(texts, linear.VectorizerOptions{Bigrams: true, MinDocs: surfaceTerms, Binary: true})
-	if err != nil {
-		return nil, err
+// words that occur, length, capitals, punctuation and position.
+func surface(texts []string, turns []int) Surface {
+	return func(train []int) (linear.Rows, error) {
+		v, err := linear.FitVectorizer(linear.At(texts, train), linear.VectorizerOptions{Bigrams: true, MinDocs: surfaceTerms, Binary: true})
+		if err != nil {
+			return nil, err
+		}
+		var cues []float64
+		width := 0
+		for i, t := range texts {
+			row := surfaceCues(t, turns[i])
+			width = len(row)
+			cues = append(cues, row...)
+		}
+		more, err := linear.NewDense(len(texts), width, cues)
+		if err != nil {
+			return nil, err
+		}
+		return v.Transform(texts).Beside(more)
 	}
-	var cues []float64
-	width := 0
-	for i, t := range texts {
-		row := surfaceCues(t, turns[i])
-		width = len(row)
-		cues = append(cues, row...)
-	}
-	more, err := linear.NewDense(len(texts), width, cues)
-	if err != nil {
-		return nil, err
-	}
-	return v.Transform(texts).Beside(more)
 }
 
 // surfaceCues are counts on scales of about 1.

@@ -306,20 +306,21 @@ func (b *Beyond) Gain(k int) (Outcomes, error) {
 	return b.Base.RoundLogLosses().Minus(b.Layers[k].RoundLogLosses())
 }
 
+// Surface returns the surface features of all rows, with a vocabulary of the training rows
+// alone. The error wraps linear.ErrNoTerms where these share no words.
+type Surface func(train []int) (linear.Rows, error)
+
 // OffsetGain fits a classifier of surface features, such as a bag of words with
 // cues of length and position, and then the states beside its log-probabilities.
 // Those of a training row come from a classifier that has not seen its group
 // (Folds parts of the training part), as those of a held-out row do: otherwise
 // the offset would be better in training than it is.
-func OffsetGain(ctx context.Context, layers Layers, surface linear.Rows, s Samples, d Design) (*Beyond, error) {
+func OffsetGain(ctx context.Context, layers Layers, surface Surface, s Samples, d Design) (*Beyond, error) {
 	splits, err := d.Splits(s)
 	if err != nil {
 		return nil, err
 	}
 	d = d.withDefaults()
-	if n, _ := surface.Dims(); n != len(s.Y) {
-		return nil, fmt.Errorf("%w: %d rows of surface features for %d samples", ErrDesign, n, len(s.Y))
-	}
 	base := newLayerResult(s, splits)
 	base.Layer = "surface"
 	offsets := make([][]float64, len(splits))
@@ -364,41 +365,56 @@ var surfaceC = []float64{0.01, 0.1, 1, 10}
 
 // surface predicts every row of a split without having seen its group; rows that
 // are in neither part stay 0.
-func (d Design) surface(ctx context.Context, x linear.Rows, s Samples, split Split) (*linear.Predictions, error) {
+func (d Design) surface(ctx context.Context, features Surface, s Samples, split Split) (*linear.Predictions, error) {
 	out := &linear.Predictions{Classes: s.Classes, P: make([]float64, len(s.Y)*s.Classes)}
-	fit := func(train []int, c float64) (*linear.Model, error) {
-		return linear.Fit(ctx, x.Take(train), linear.At(s.Y, train), s.Classes, linear.Options{C: c, Tol: 1e-6})
+	// fit fits rows at each penalty and returns their predictions of other rows.
+	fit := func(train, rows []int, penalties []float64) ([]*linear.Predictions, error) {
+		x, err := features(train)
+		if err != nil {
+			return nil, err
+		}
+		if n, _ := x.Dims(); n != len(s.Y) {
+			return nil, fmt.Errorf("%w: %d rows of surface features for %d samples", ErrDesign, n, len(s.Y))
+		}
+		var found []*linear.Predictions
+		for _, c := range penalties {
+			m, err := linear.Fit(ctx, x.Take(train), linear.At(s.Y, train), s.Classes, linear.Options{C: c, Tol: 1e-6})
+			if err != nil {
+				return nil, err
+			}
+			p, err := m.Predict(x.Take(rows))
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, p)
+		}
+		return found, nil
 	}
-	predict := func(m *linear.Model, rows []int, to *linear.Predictions) error {
-		p, err := m.Predict(x.Take(rows))
+	c, best := surfaceC[:1], math.Inf(1)
+	if len(split.Tune) > 0 {
+		found, err := fit(split.Fit, split.Tune, surfaceC)
+		if err != nil {
+			return nil, err
+		}
+		for k, p := range found {
+			score, err := p.Score(linear.At(s.Y, split.Tune))
+			if err != nil {
+				return nil, err
+			}
+			if score.LogLoss < best {
+				best, c = score.LogLoss, surfaceC[k:k+1]
+			}
+		}
+	}
+	predict := func(train, rows []int) error {
+		found, err := fit(train, rows, c)
 		if err != nil {
 			return err
 		}
 		for k, i := range rows {
-			copy(to.Row(i), p.Row(k))
+			copy(out.Row(i), found[0].Row(k))
 		}
 		return nil
-	}
-	c, best := surfaceC[0], math.Inf(1)
-	for _, candidate := range surfaceC {
-		if len(split.Tune) == 0 {
-			break
-		}
-		m, err := fit(split.Fit, candidate)
-		if err != nil {
-			return nil, err
-		}
-		p, err := m.Predict(x.Take(split.Tune))
-		if err != nil {
-			return nil, err
-		}
-		score, err := p.Score(linear.At(s.Y, split.Tune))
-		if err != nil {
-			return nil, err
-		}
-		if score.LogLoss < best {
-			best, c = score.LogLoss, candidate
-		}
 	}
 	folds, err := linear.GroupKFold(linear.At(s.Y, split.Train), linear.At(s.Groups, split.Train), d.Folds, d.Seeds[0])
 	if err != nil {
@@ -406,17 +422,9 @@ func (d Design) surface(ctx context.Context, x linear.Rows, s Samples, split Spl
 	}
 	for f := range d.Folds {
 		train, test := linear.Split(folds, f)
-		m, err := fit(linear.At(split.Train, train), c)
-		if err != nil {
-			return nil, err
-		}
-		if err := predict(m, linear.At(split.Train, test), out); err != nil {
+		if err := predict(linear.At(split.Train, train), linear.At(split.Train, test)); err != nil {
 			return nil, err
 		}
 	}
-	m, err := fit(split.Train, c)
-	if err != nil {
-		return nil, err
-	}
-	return out, predict(m, split.Test, out)
+	return out, predict(split.Train, split.Test)
 }
