@@ -151,13 +151,27 @@ def as_text(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
 
 @dataclass(frozen=True)
 class Example:
-    """A training sequence. turn_ends and speak are positions in ids; labels has one item for each turn end."""
+    """A training sequence. turn_ends, speak and end are positions in ids; labels has one item for each turn end.
+
+    The mediator speaks from the token after speak up to the one before end.
+    """
 
     id: str
     ids: list[int]
     turn_ends: list[int]
     labels: list[int]
     speak: int
+    end: int
+
+    @property
+    def targets(self) -> int:
+        """The tokens that the mediator says."""
+        return self.end - 1 - self.speak
+
+    @property
+    def gold(self) -> int:
+        """The turn, from 1, after which the mediator speaks."""
+        return self.labels.index(1) + 1
 
 
 def encode(
@@ -174,19 +188,27 @@ def encode(
     body: list[int] = as_text(tokenizer, text)
     ids = prefix(tokenizer) + body + [int(tokenizer.eos_token_id)]
     where = {m: [i for i, t in enumerate(ids) if t == markers[m]] for m in MARKERS}
-    if len(where[TURN_END]) != len(labels) or [int(x) for x in labels] != [0] * (len(labels) - 1) + [1]:
+    if len(where[TURN_END]) != len(labels) or sorted(map(int, labels)) != [0] * (len(labels) - 1) + [1]:
         raise DualHeadError(
             "data", f"record {name} has {len(where[TURN_END])} {TURN_END} and the labels {labels}: export it again"
         )
-    if where[SPEAK] != [where[TURN_END][-1] + 1] or where[END_SPEAK] != [len(ids) - 2]:
-        raise DualHeadError("data", f"record {name} does not end with one {SPEAK} ... {END_SPEAK}: export it again")
+    gold = [int(x) for x in labels].index(1)
+    # Turns may follow the mediation, at which it does not speak.
+    later = where[TURN_END][gold + 1 :]
+    spans = where[SPEAK] == [where[TURN_END][gold] + 1] and len(where[END_SPEAK]) == 1
+    if not spans or not (where[SPEAK][0] < where[END_SPEAK][0] < min(later, default=len(ids))):
+        raise DualHeadError("data", f"record {name} has no {SPEAK} ... {END_SPEAK} at its gold turn: export it again")
+    if (later or where[END_SPEAK])[-1] != len(ids) - 2:
+        raise DualHeadError("data", f"record {name} ends with more than a turn or {END_SPEAK}: export it again")
     if len(ids) > longest:
         raise DualHeadError(
             "too_long",
             f"record {name} has {len(ids)} tokens and at most {longest} are allowed: raise --max-length "
             "(up to the model's context), or leave the record out of the data",
         )
-    return Example(name, ids, where[TURN_END], [int(x) for x in labels], where[SPEAK][0])
+    # Where turns follow, the text does not end after what the mediator says.
+    end = where[END_SPEAK][0] + 1 if later else len(ids)
+    return Example(name, ids, where[TURN_END], [int(x) for x in labels], where[SPEAK][0], end)
 
 
 @dataclass(frozen=True)
@@ -198,7 +220,7 @@ class Batch:
     at_turn_end: Tensor  # (decisions,)
     labels: Tensor  # (decisions,), f32
     at_span: Tensor  # (targets,): the positions before those of the targets
-    targets: Tensor  # (targets,): the tokens after [SPEAK] up to the end
+    targets: Tensor  # (targets,): the tokens after [SPEAK] up to [/SPEAK], and the end of the text after it
 
     def to(self, device: torch.device) -> "Batch":
         return Batch(**{name: x.to(device) for name, x in vars(self).items()})
@@ -218,8 +240,8 @@ def collate(examples: Sequence[Example], pad: int) -> Batch:
         mask[row, : len(e.ids)] = 1
         at_turn_end += [row * length + t for t in e.turn_ends]
         labels += e.labels
-        at_span += range(row * length + e.speak, row * length + len(e.ids) - 1)
-        targets += e.ids[e.speak + 1 :]
+        at_span += range(row * length + e.speak, row * length + e.end - 1)
+        targets += e.ids[e.speak + 1 : e.end]
     return Batch(
         ids,
         mask,

@@ -230,7 +230,8 @@ class Measured(NamedTuple):
     """What the model says of one dialogue."""
 
     id: str
-    p: list[float]  # P(speak) by turn, up to the gold one
+    p: list[float]  # P(speak) by turn
+    gold: int  # what comes after that turn cannot make a decision right or wrong
     lm: float  # summed over the span's tokens
     bce: float  # summed over decisions
     words: int  # tokens of the span
@@ -467,7 +468,7 @@ class Trainer:
         torch.manual_seed(seed_of(config.seed, "step", self.step, self.accelerator.process_index))
         for g, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             g["lr"] = rate * self.rate()
-        targets = sum(len(e.ids) - 1 - e.speak for e in examples)
+        targets = sum(e.targets for e in examples)
         decisions = sum(len(e.labels) for e in examples)
         mine = examples[self.accelerator.process_index :: self.world]
         batches = [mine[i : i + config.batch] for i in range(0, len(mine), config.batch)]
@@ -520,7 +521,7 @@ class Trainer:
         if not self.valid:
             return {"value": 0.5, "n": 0, "turn_acc": None}
         found = self.measure(self.valid, "validation")
-        p = [f.p for f in found]
+        p = [f.p[: f.gold] for f in found]
         threshold, accuracy = best_threshold(p)
         self.report("eval", found, threshold)
         return {"value": threshold, "n": len(found), "turn_acc": accuracy, "turn_acc_at_half": turn_accuracy(p, 0.5)}
@@ -536,21 +537,21 @@ class Trainer:
                 lm, bce, odds = self.network(collate([e], self.pad).to(self.device), self.pos_weight)
             if not torch.isfinite(lm + bce):
                 self.diverged(f"{what} record {e.id}")
-            mine.append(Measured(e.id, torch.sigmoid(odds).tolist(), lm.item(), bce.item(), len(e.ids) - 1 - e.speak))
+            mine.append(Measured(e.id, torch.sigmoid(odds).tolist(), e.gold, lm.item(), bce.item(), e.targets))
             if k % 25 == 24:
                 print(f"{what}: {k + 1} of {len(examples) // self.world} dialogues", file=sys.stderr, flush=True)
         return gather_object(mine) if self.world > 1 else mine
 
     def report(self, event: str, found: list[Measured], threshold: float) -> None:
-        p = [f.p for f in found]
+        p = [f.p[: f.gold] for f in found]
         self.events.emit(
             event,
             step=self.step,
             n=len(found),
             turn_acc=turn_accuracy(p, 0.5),
-            right=[f.id for f in found if turn_accuracy([f.p], 0.5) == 1],
+            right=[f.id for f in found if turn_accuracy([f.p[: f.gold]], 0.5) == 1],
             lm=sum(f.lm for f in found) / sum(f.words for f in found),
-            bce=sum(f.bce for f in found) / sum(len(x) for x in p),
+            bce=sum(f.bce for f in found) / sum(len(f.p) for f in found),
             threshold=threshold,
             threshold_turn_acc=turn_accuracy(p, threshold),
         )

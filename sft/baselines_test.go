@@ -17,7 +17,7 @@ import (
 // speakers.
 func TestMessagesOfARecord(t *testing.T) {
 	for _, d := range dialogue.Sample() {
-		r, err := Training(d)
+		r, err := Training(d, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,6 +42,9 @@ type ExportOptions struct {
 	Evaluation []dialogue.Dialogue
 	// ExcludeSeen leaves out dialogues whose scenario context is in Evaluation.
 	ExcludeSeen bool
+	// LaterTurns goes on after the mediation with the record's turns, as decisions not to
+	// speak.
+	LaterTurns bool
 	// Lenient leaves out dialogues that cannot be used, instead of failing.
 	Lenient bool
 	// Tokens counts a text's tokens for the model at hand, without one that begins
@@ -82,8 +85,10 @@ type Export struct {
 	Holdout HeldOut          `json:"holdout"`
 	Leaks   map[string]Leaks `json:"leaks"` // "evaluation" and "heldout", where there are such
 	// Excluded says whether contexts of the evaluation were left out of training.
-	Excluded bool         `json:"exclude_seen_contexts"`
-	Tokens   *TokenCounts `json:"tokens,omitempty"`
+	Excluded bool `json:"exclude_seen_contexts"`
+	// LaterTurns says whether the turns after the mediation are decisions too.
+	LaterTurns bool         `json:"later_turns,omitempty"`
+	Tokens     *TokenCounts `json:"tokens,omitempty"`
 
 	// Problems are the dialogues that were left out as unusable.
 	Problems []error `json:"-"`
@@ -141,7 +146,7 @@ func WriteExport(ctx context.Context, dir string, ds []dialogue.Dialogue, o Expo
 		return nil, err
 	}
 	x := &Export{Schema: ExportSchema, Markers: Markers{TurnEnd, Speak, EndSpeak}, Counts: map[string]int{}, LeftOut: map[string]int{}, Turns: map[int]int{},
-		Hashes: map[string]string{}, Data: dialogue.Hash(ds), Leaks: map[string]Leaks{}, Excluded: o.ExcludeSeen}
+		Hashes: map[string]string{}, Data: dialogue.Hash(ds), Leaks: map[string]Leaks{}, Excluded: o.ExcludeSeen, LaterTurns: o.LaterTurns}
 	parts, err := x.divide(ds, o)
 	if err != nil {
 		return nil, err
@@ -149,7 +154,7 @@ func WriteExport(ctx context.Context, dir string, ds []dialogue.Dialogue, o Expo
 	records := map[string][]Record{}
 	for file, part := range parts {
 		for _, d := range part {
-			r, err := Training(d)
+			r, err := Training(d, o.LaterTurns)
 			if err != nil {
 				return nil, err
 			}
@@ -162,7 +167,7 @@ func WriteExport(ctx context.Context, dir string, ds []dialogue.Dialogue, o Expo
 	}
 	for _, r := range records[TrainFile] {
 		x.Positives++
-		x.Negatives += r.Gold - 1
+		x.Negatives += len(r.Labels) - 1
 		x.Turns[r.Gold]++
 	}
 	x.PosWeight = float64(x.Negatives) / float64(x.Positives)
@@ -184,7 +189,7 @@ func (x *Export) divide(ds []dialogue.Dialogue, o ExportOptions) (map[string][]d
 	}
 	var usable []dialogue.Dialogue
 	for _, d := range ds {
-		_, err := Training(d)
+		_, err := Training(d, o.LaterTurns)
 		if err == nil && o.Lenient && o.Holdout != HoldoutRandom && len(o.Holdout.keys(d)) == 0 {
 			err = &UnusableError{d.Key(), fmt.Sprintf("its %s is not known", o.Holdout), "choose another holdout"}
 		}

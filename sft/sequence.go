@@ -23,8 +23,8 @@ type Record struct {
 	ID string `json:"id"`
 	// Text is the whole sequence, without a token that begins or ends it.
 	Text string `json:"text"`
-	// Labels has one decision per <TURN_END> of Text: 1 at the gold turn, the
-	// last, and 0 before it.
+	// Labels has one decision per <TURN_END> of Text: 1 at the gold turn, which is the
+	// last unless the record's later turns follow, and 0 at all others.
 	Labels []int `json:"labels"`
 	Gold   int   `json:"gold"` // the turn after which the mediator speaks, from 1
 	// Utterance is what stands in the span, without its markers and outer spaces.
@@ -54,21 +54,26 @@ func (e *UnusableError) Error() string {
 // Sequence writes the intro and the first turns of the unmediated dialogue, each
 // closed by TurnEnd. More turns than there are mean all of them.
 func Sequence(d dialogue.Dialogue, turns int) string {
-	var b strings.Builder
-	b.WriteString(Intro)
 	all := d.Unmediated()
-	for i := range all[:max(0, min(turns, len(all)))] {
+	return Intro + closed(all[:max(0, min(turns, len(all)))])
+}
+
+// closed writes turns, each on a line and closed by TurnEnd.
+func closed(turns []dialogue.Turn) string {
+	var b strings.Builder
+	for i := range turns {
 		b.WriteByte('\n')
-		b.WriteString(strings.TrimSuffix(dialogue.Transcript(all[i:i+1]), "\n"))
+		b.WriteString(strings.TrimSuffix(dialogue.Transcript(turns[i:i+1]), "\n"))
 		b.WriteString(TurnEnd)
 	}
 	return b.String()
 }
 
 // Training makes the training example of a dialogue: the turns up to the
-// conflict, and the record's own mediation after them. The error is an
+// conflict, and the record's own mediation after them. With later the record's turns
+// after the mediation follow, at which the mediator does not speak. The error is an
 // *UnusableError where the mediation cannot be used or a text holds a marker.
-func Training(d dialogue.Dialogue) (Record, error) {
+func Training(d dialogue.Dialogue, later bool) (Record, error) {
 	utterance, usable := d.Mediation()
 	if !usable {
 		return Record{}, &UnusableError{d.Key(), "it has no mediation with a text that follows the conflict turn and is itself followed by turns",
@@ -77,11 +82,15 @@ func Training(d dialogue.Dialogue) (Record, error) {
 	if err := markerFree(d, utterance); err != nil {
 		return Record{}, err
 	}
-	labels := make([]int, d.ConflictTurn)
+	var after []dialogue.Turn
+	if later {
+		after = d.Mediated()
+	}
+	labels := make([]int, d.ConflictTurn+len(after))
 	labels[d.ConflictTurn-1] = 1
 	return Record{
 		ID:        d.Key(),
-		Text:      Sequence(d, d.ConflictTurn) + Speak + " " + utterance + " " + EndSpeak,
+		Text:      Sequence(d, d.ConflictTurn) + Speak + " " + utterance + " " + EndSpeak + closed(after),
 		Labels:    labels,
 		Gold:      d.ConflictTurn,
 		Utterance: utterance,
@@ -100,6 +109,9 @@ func markerFree(d dialogue.Dialogue, utterance string) error {
 	texts := map[string]string{"the mediator's utterance": utterance}
 	for _, t := range d.Unmediated() {
 		texts[fmt.Sprintf("turn %d", t.T)] = t.Speaker + " " + t.Message
+	}
+	for _, t := range d.Mediated() {
+		texts[fmt.Sprintf("turn %d after the mediation", t.T)] = t.Speaker + " " + t.Message
 	}
 	for _, place := range sortedKeys(texts) {
 		for _, m := range []string{TurnEnd, Speak, EndSpeak} {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +13,7 @@ import (
 
 func TestTrainingOfTheSample(t *testing.T) {
 	d := dialogue.Sample()[0]
-	r, err := Training(d)
+	r, err := Training(d, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func TestTrainingRefuses(t *testing.T) {
 		"a marker in a turn":        {first, "Well <TURN_END> then", "turn 1 holds the marker <TURN_END>"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Training(altered(t, c.old, c.new))
+			_, err := Training(altered(t, c.old, c.new), false)
 			var unusable *UnusableError
 			if !errors.As(err, &unusable) || unusable.ID != d.Key() || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v", err)
@@ -110,5 +111,28 @@ func TestLineBreaksBecomeSpaces(t *testing.T) {
 	d := altered(t, first, `one\ntwo`)
 	if got := strings.Split(Sequence(d, 1), "\n"); len(got) != 2 || !strings.HasSuffix(got[1], ": one two"+TurnEnd) {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestTrainingWithLaterTurns: the record's turns after its mediation follow the span, each a
+// decision not to speak; what comes before them stays as it is.
+func TestTrainingWithLaterTurns(t *testing.T) {
+	d := dialogue.Sample()[0]
+	short, err := Training(d, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long, err := Training(d, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := d.Mediated()
+	rest, ok := strings.CutPrefix(long.Text, short.Text)
+	if !ok || len(after) == 0 || strings.Count(rest, TurnEnd) != len(after) || !strings.HasSuffix(rest, after[len(after)-1].Message+TurnEnd) {
+		t.Errorf("after the span of %q comes %q", short.Text, rest)
+	}
+	want := append(slices.Clone(short.Labels), make([]int, len(after))...)
+	if !slices.Equal(long.Labels, want) || long.Gold != short.Gold {
+		t.Errorf("labels %v at gold turn %d, want %v", long.Labels, long.Gold, want)
 	}
 }

@@ -32,6 +32,7 @@ type exportFlags struct {
 	holdout     string
 	fraction    float64
 	excludeSeen bool
+	laterTurns  bool
 	seed        int64
 	model, gguf string
 	hosts       []string
@@ -63,6 +64,7 @@ at least --fraction of all: what training has not seen.`,
 	f.StringVar(&x.out, "out", "", "folder to write to")
 	f.StringVar(&x.holdout, "holdout", string(sft.HoldoutRandom), "what is held out: random (validation only), dimension, template or country")
 	f.Float64Var(&x.fraction, "fraction", 0.1, "share of the dialogues for validation, and for the holdout")
+	f.BoolVar(&x.laterTurns, "later-turns", false, "go on after the mediation with the record's turns, as decisions not to speak")
 	f.BoolVar(&x.excludeSeen, "exclude-seen-contexts", false, "leave out dialogues whose scenario context is in the evaluation split")
 	f.Int64Var(&x.seed, "seed", 1, "seed of the split and of the holdout's keys")
 	f.StringVarP(&x.model, "model", "m", "", "count tokens for this model of Ollama")
@@ -94,7 +96,7 @@ func (a *app) sftExport(ctx context.Context, x *exportFlags) error {
 	if err != nil {
 		return err
 	}
-	o := sft.ExportOptions{Holdout: sft.Holdout(x.holdout), Fraction: x.fraction, Seed: x.seed, Evaluation: evaluation, ExcludeSeen: x.excludeSeen,
+	o := sft.ExportOptions{Holdout: sft.Holdout(x.holdout), Fraction: x.fraction, Seed: x.seed, Evaluation: evaluation, ExcludeSeen: x.excludeSeen, LaterTurns: x.laterTurns,
 		Lenient: x.data.Lenient, Force: x.force}
 	if x.model != "" || x.gguf != "" {
 		v, err := a.openTokenizer(ctx, x, &o)

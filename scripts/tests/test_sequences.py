@@ -117,14 +117,33 @@ def test_the_loss_is_on_the_span_and_the_decisions_only(tokenizer: PreTrainedTok
     assert not set(at_speak) & {k + 1 for k in batch.at_span.tolist()}  # [SPEAK] is given, not learned
 
 
+def test_turns_after_the_mediation_are_decisions_and_not_words(tokenizer: PreTrainedTokenizerFast) -> None:
+    markers = marker_ids(tokenizer)
+    plain = record(1, 3)
+    later = plain | {
+        "text": plain["text"] + "\nTurn 4 (Ken): so be it.<TURN_END>\nTurn 5 (Ana): yes.<TURN_END>",
+        "labels": [0, 0, 1, 0, 0],
+    }
+    a, b = encode(tokenizer, plain, markers, 512), encode(tokenizer, later, markers, 512)
+    assert b.gold == a.gold == 3 and len(b.turn_ends) == 5 and b.turn_ends[:3] == a.turn_ends
+    batch = collate([b], 2)
+    assert batch.labels.tolist() == [0, 0, 1, 0, 0]
+    span = tokenizer(f" {plain['utterance']} ", add_special_tokens=False)["input_ids"]
+    assert batch.targets.tolist() == [*span, markers["[/SPEAK]"]]  # no end of text: turns follow
+    assert b.targets == len(span) + 1 and a.targets == len(span) + 2
+    for bad in (plain["labels"], [0, 0, 1, 1, 0], [0, 0, 0, 1, 0]):
+        with pytest.raises(DualHeadError, match="export it again"):
+            encode(tokenizer, later | {"labels": bad}, markers, 512)
+
+
 @pytest.mark.parametrize(
     ("change", "kind", "said"),
     [
         ({"labels": [0, 1]}, "data", "record d1 has 3 <TURN_END> and the labels"),
         ({"labels": [1, 0, 1]}, "data", "record d1"),
-        ({"text": "Turn 1 (Ana): a.<TURN_END>", "labels": [1]}, "data", r"record d1 does not end with one \[SPEAK\]"),
-        ({"text": record(1, 3)["text"] + " more"}, "data", "record d1 does not end"),
-        ({"text": record(1, 3)["text"].replace("listen", "[/SPEAK]")}, "data", "record d1 does not end"),
+        ({"text": "Turn 1 (Ana): a.<TURN_END>", "labels": [1]}, "data", r"record d1 has no \[SPEAK\]"),
+        ({"text": record(1, 3)["text"] + " more"}, "data", "record d1 ends with more"),
+        ({"text": record(1, 3)["text"].replace("listen", "[/SPEAK]")}, "data", r"record d1 has no \[SPEAK\]"),
         ({"text": "word " * 600 + record(1, 3)["text"]}, "too_long", r"record d1 has \d+ tokens and at most 512"),
         ({"text": None}, "data", "record d1 has no text"),
     ],
