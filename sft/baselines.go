@@ -37,6 +37,9 @@ type Baseline struct {
 	// scenario context. It is nil where the baseline predicts no turns, where all
 	// dialogues have one context, and where the trainer did not tell which it got right.
 	Compared *stats.Comparison
+	// Tuned is the trained model's TurnAcc at 0.5 on the same dialogues, with its interval by
+	// scenario context; nil where the trainer did not tell which it got right.
+	Tuned *stats.Estimate
 }
 
 // Baselines returns the baselines of a finished training by exported file: on the
@@ -67,8 +70,12 @@ func Baselines(ctx context.Context, m *Manifest) (map[string][]Baseline, error) 
 		if err != nil {
 			return nil, err
 		}
+		tuned, err := tunedShare(eval, v, uint64(m.Config.Seed))
+		if err != nil {
+			return nil, err
+		}
 		for _, r := range results {
-			b := Baseline{BaselineResult: r}
+			b := Baseline{BaselineResult: r, Tuned: tuned}
 			if r.Predicted != nil && v.Right != nil && v.N == len(eval) {
 				b.Compared, err = compareHits(eval, r.Predicted, v.Right, uint64(m.Config.Seed))
 				if err != nil && !errors.Is(err, stats.ErrOneGroup) {
@@ -83,6 +90,25 @@ func Baselines(ctx context.Context, m *Manifest) (map[string][]Baseline, error) 
 
 // resamples of an interval and of a p.
 const resamples = 10000
+
+// tunedShare is the share of dialogues that a model got right.
+func tunedShare(ds []timing.BaselineDialogue, v *Validation, seed uint64) (*stats.Estimate, error) {
+	if v.Right == nil || v.N != len(ds) {
+		return nil, nil
+	}
+	hits, groups := make([]float64, len(ds)), make([]string, len(ds))
+	for i, d := range ds {
+		groups[i] = d.Group
+		if slices.Contains(v.Right, d.ID) {
+			hits[i] = 1
+		}
+	}
+	e, err := stats.Bootstrap{Resamples: resamples, Seed: seed}.Share(hits, groups)
+	if err != nil {
+		return nil, fmt.Errorf("the tuned model's TurnAcc: %w", err)
+	}
+	return &e, nil
+}
 
 // compareHits pairs what a baseline predicted with the dialogues that a model got
 // right.
@@ -133,18 +159,20 @@ func besideTables(r *TrainResult, holdout HeldOut, baselines map[string][]Baseli
 		}
 		t := report.Table{Title: x.title, Columns: []report.Column{{Name: "who"}, {Name: "TurnAcc", Align: report.Right}, {Name: "95 % interval"},
 			{Name: "tuned − it, points"}, {Name: "p", Align: report.Right}, {Name: "fitted on"}}}
-		tuned := func(name string, share float64) {
-			if x.found.N == 0 {
-				return // there is no dialogue that a share could be of
+		tuned := func(name string, share float64, interval report.Cell) {
+			if x.found.N > 0 { // else there is no dialogue that a share could be of
+				t.Rows = append(t.Rows, []report.Cell{report.Text(name), report.Text(report.Pct(hits(share, x.found.N), x.found.N)), interval, {}, {}, report.Text("the training file")})
 			}
-			k := hits(share, x.found.N)
-			lo, hi := stats.Wilson(k, x.found.N)
-			t.Rows = append(t.Rows, []report.Cell{report.Text(name), report.Text(report.Pct(k, x.found.N)),
-				report.Text(fmt.Sprintf("[%.1f, %.1f]", 100*lo, 100*hi)), {}, {}, report.Text("the training file")})
 		}
-		tuned("the tuned model, threshold 0.5", x.found.TurnAcc)
+		var interval report.Cell
+		for _, b := range baselines[x.file] {
+			if b.Tuned != nil {
+				interval = report.Text(bounds(*b.Tuned))
+			}
+		}
+		tuned("the tuned model, threshold 0.5", x.found.TurnAcc, interval)
 		if x.file == HeldOutFile { // on the validation it was chosen to be right
-			tuned(fmt.Sprintf("the tuned model, threshold %.3g of the validation", x.found.Threshold), x.found.ThresholdTurnAcc)
+			tuned(fmt.Sprintf("the tuned model, threshold %.3g of the validation", x.found.Threshold), x.found.ThresholdTurnAcc, report.Cell{})
 		}
 		for _, b := range baselines[x.file] {
 			row := []report.Cell{report.Text("baseline: " + b.Name), report.Text(b.Share()), {}, {}, {}, report.Text(b.Fitted)}
@@ -155,8 +183,16 @@ func besideTables(r *TrainResult, holdout HeldOut, baselines map[string][]Baseli
 			}
 			t.Rows = append(t.Rows, row)
 		}
-		t.Notes = []string{"shares have Wilson intervals; differences are paired at threshold 0.5, by scenario context, each with its own p (not corrected for the number of rows)"}
+		t.Notes = []string{"intervals are by scenario context; differences are paired at threshold 0.5, each with its own p (not corrected for the number of rows)"}
 		out = append(out, t)
 	}
 	return out
+}
+
+// bounds writes an interval of a share in percent, or why there is none.
+func bounds(e stats.Estimate) string {
+	if e.NoInterval != "" {
+		return "(" + e.NoInterval + ")"
+	}
+	return fmt.Sprintf("[%.1f, %.1f]", 100*e.Lo, 100*e.Hi)
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ccmed/ccmed/bench/report"
-	"github.com/ccmed/ccmed/bench/stats"
 )
 
 // TrainSections says what the training run in a folder came to: losses, validation
@@ -87,12 +86,10 @@ func lossTable(points []Point) report.Table {
 }
 
 func validationTable(points []Point) report.Table {
-	t := report.Table{Title: "Validation", Columns: []report.Column{{Name: "step", Align: report.Right}, {Name: "TurnAcc at 0.5"}, {Name: "95 % interval"}, {Name: "LM", Align: report.Right}, {Name: "BCE", Align: report.Right}}}
+	t := report.Table{Title: "Validation", Columns: []report.Column{{Name: "step", Align: report.Right}, {Name: "TurnAcc at 0.5"}, {Name: "LM", Align: report.Right}, {Name: "BCE", Align: report.Right}}}
 	for _, p := range points {
 		if v := p.Valid; v != nil && v.N > 0 {
-			k := hits(v.TurnAcc, v.N)
-			lo, hi := stats.Wilson(k, v.N)
-			t.Rows = append(t.Rows, []report.Cell{report.Int(p.Step), report.Text(report.Pct(k, v.N)), report.Text(fmt.Sprintf("[%.1f, %.1f] %%", 100*lo, 100*hi)), report.Num(v.LM, 4), report.Num(v.BCE, 4)})
+			t.Rows = append(t.Rows, []report.Cell{report.Int(p.Step), report.Text(report.Pct(hits(v.TurnAcc, v.N), v.N)), report.Num(v.LM, 4), report.Num(v.BCE, 4)})
 		}
 	}
 	return t
