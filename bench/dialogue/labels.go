@@ -27,8 +27,7 @@ type Label struct {
 
 // TextHash is the SHA-256 of the unmediated transcript up to a turn, in hexadecimal.
 func (d Dialogue) TextHash(turn int) string {
-	h := sha256.Sum256([]byte(Transcript(d.Unmediated()[:turn])))
-	return hex.EncodeToString(h[:])
+	return HashText(Transcript(d.Unmediated()[:turn]))
 }
 
 // OwnTurns are the unmediated turns of the conflict speaker from the conflict on.
@@ -36,15 +35,22 @@ func (d Dialogue) OwnTurns() []Turn {
 	return slices.DeleteFunc(d.Unmediated()[d.ConflictTurn-1:], func(t Turn) bool { return t.Agent != d.ConflictAgent })
 }
 
-// ReadLabels reads a file of labels. Where a turn has several the last one counts.
+// HashText is the SHA-256 of a transcript, in hexadecimal, as a Label has it.
+func HashText(transcript string) string {
+	h := sha256.Sum256([]byte(transcript))
+	return hex.EncodeToString(h[:])
+}
+
+// ReadLabels reads a file of labels. Where a turn has several with the same words before
+// it the last one counts.
 func ReadLabels(path string) ([]Label, error) {
 	text, err := disk.ReadFile(path, disk.MaxText)
 	if err != nil {
 		return nil, fmt.Errorf("read labels: %w", err)
 	}
 	type key struct {
-		item string
-		turn int
+		item, text string
+		turn       int
 	}
 	at := map[key]int{}
 	var out []Label
@@ -59,7 +65,7 @@ func ReadLabels(path string) ([]Label, error) {
 		if _, err := dmis.ParseStage(l.Stage); err != nil && l.Stage != "" {
 			return nil, fmt.Errorf("%s:%d: %w", path, number+1, err)
 		}
-		k := key{l.Item, l.Turn}
+		k := key{l.Item, l.Text, l.Turn}
 		if i, ok := at[k]; ok {
 			out[i] = l
 			continue
@@ -137,12 +143,24 @@ func CompareLabels(a, b []Label, ds []Dialogue, seed uint64) (*Agreement, error)
 	for _, l := range b {
 		theirs[key{l.Item, l.Text}] = l.Stage
 	}
-	var pairs labelPairs
+	var first, second, groups []string
 	for _, l := range a {
-		x, errX := dmis.ParseStage(l.Stage)
-		y, errY := dmis.ParseStage(theirs[key{l.Item, l.Text}])
-		if context, ok := contexts[l.Item]; ok && errX == nil && errY == nil {
-			pairs.add(x, y, context)
+		if context, ok := contexts[l.Item]; ok {
+			first, second, groups = append(first, l.Stage), append(second, theirs[key{l.Item, l.Text}]), append(groups, context)
+		}
+	}
+	return Agree(first, second, groups, seed)
+}
+
+// Agree says how far two lists of stages agree where both name one; groups are the scenario
+// contexts. It is nil without any pair, or where all are alike.
+func Agree(first, second, groups []string, seed uint64) (*Agreement, error) {
+	var pairs labelPairs
+	for i, group := range groups {
+		x, errX := dmis.ParseStage(first[i])
+		y, errY := dmis.ParseStage(second[i])
+		if errX == nil && errY == nil {
+			pairs.add(x, y, group)
 		}
 	}
 	return pairs.agreement(seed)

@@ -157,6 +157,12 @@ func exampleHome(t *testing.T, env map[string]string) string {
 			}
 		}
 	}
+	{
+		a := &app{stdin: strings.NewReader(strings.Repeat("1\n3\n", 20)), stdout: io.Discard, stderr: io.Discard, now: time.Now, getenv: func(k string) string { return env[k] }}
+		if code := a.main([]string{"label", "turns", "runs/MEDIATION", "--out", "anna-run.jsonl", "--by", "anna"}); code != exitDone {
+			t.Fatalf("labels of a run: exit code %d", code)
+		}
+	}
 	// A run that was stopped before its last item.
 	if err := os.CopyFS("torn", os.DirFS("runs/NAME")); err != nil {
 		t.Fatal(err)
