@@ -69,6 +69,10 @@ type Call struct {
 	Options  Options
 }
 
+// DefaultCardItems is how many dialogues the labeller card takes: of the public records they
+// hold about 300 turns to compare, which a reliable labeller needs to be told from a weak one.
+const DefaultCardItems = 190
+
 // Flags registers the benchmark's flags.
 func (Bench) Flags(f *pflag.FlagSet) task.Call {
 	c := &Call{}
@@ -80,7 +84,7 @@ func (Bench) Flags(f *pflag.FlagSet) task.Call {
 	task.Suggest(f, "turn", "gold", predicted)
 	f.StringVar(&c.Utterances, "utterances", "", `lines made elsewhere instead of the model's: a run, or a JSON file {"per_sid":[{"sid","predicted_turn","utterance"}]}`)
 	f.StringVar(&c.Baselines, "baselines", "", "a mediation run whose baselines are used; it must have the same simulator, labeller, judge, data and seed")
-	f.IntVar(&c.CardItems, "card-items", 120, "dialogues whose recorded continuations are labelled for the labeller card")
+	f.IntVar(&c.CardItems, "card-items", DefaultCardItems, "dialogues whose recorded continuations are labelled for the labeller card: the run's, and without --limit training records beyond them")
 	f.StringSliceVar(&c.Labels, "labels", nil, "files of ccmed label in the place of the recorded labels: one, or two whose agreement is what a labeller can reach")
 	task.Reads(f, "judge", "turn", "utterances", "baselines", "labels")
 	c.RegisterInstruments(f)
@@ -163,19 +167,25 @@ type settings struct {
 	// Labels are the files of --labels, and LabelsHash the SHA-256 of what they hold.
 	Labels     []string `json:"labels,omitempty"`
 	LabelsHash string   `json:"labels_sha256,omitempty"`
+	// CardHash identifies the training records in the labeller card; "" without any.
+	CardHash string `json:"card_data_sha256,omitempty"`
 }
 
 // instrumentSettings must agree between runs that are compared, and between a run and the
 // one whose baselines it uses.
 var instrumentSettings = []string{"sim_temperature", "sim_max_tokens", "min_mass", "history", "no_lead_in", "hide_mediator", "recorded"}
 
-func (c *Call) settings(l labelSource) settings {
+func (c *Call) settings(l labelSource, card []dialogue.Dialogue) settings {
 	o, turn := c.Options, c.Turn
 	if p, ok := strings.CutPrefix(turn, predicted); ok {
 		turn = predicted + absolute(p)
 	}
+	hash := ""
+	if len(card) > 0 {
+		hash = dialogue.Hash(card)
+	}
 	return settings{c.Records.Settings(), c.Rubric, turn, absolute(c.Utterances), absolute(c.Baselines), c.CardItems, o.Temperature, o.MaxTokens,
-		o.SimTemp, o.SimMaxTokens, o.MinMass, o.Form, o.NoLeadIn, o.HideMediator, c.Recorded, l.reliability, l.files, l.hash}
+		o.SimTemp, o.SimMaxTokens, o.MinMass, o.Form, o.NoLeadIn, o.HideMediator, c.Recorded, l.reliability, l.files, l.hash, hash}
 }
 
 // predicted begins the value of --turn that names a run.
@@ -215,12 +225,19 @@ func (c *Call) Plan(ctx context.Context, env task.Env) (task.Plan, error) {
 	if err != nil {
 		return task.Plan{}, err
 	}
+	card, err := c.trainingCard(ctx, env, ds)
+	if err != nil {
+		return task.Plan{}, err
+	}
+	for _, d := range card {
+		items = append(items, CardItem(d))
+	}
 	t, err := Task(items, c.Options)
 	if err != nil {
 		return task.Plan{}, err
 	}
-	p := task.Plan{Task: t, Size: len(ds), Items: task.Keys(ds), DataHash: dialogue.Hash(ds), Templates: c.Options.Prompts.Hashes(TemplateNames()...),
-		Settings: c.settings(labels), Longest: map[string][]infer.Prompt{},
+	p := task.Plan{Task: t, Size: len(ds), Items: task.Keys(ds), Others: task.Keys(card), DataHash: dialogue.Hash(ds), Templates: c.Options.Prompts.Hashes(TemplateNames()...),
+		Settings: c.settings(labels, card), Longest: map[string][]infer.Prompt{},
 		Answer: map[string]int{RoleMediator: c.Options.MaxTokens, RoleSimulator: c.Options.SimMaxTokens, RoleLabeller: 1, RoleJudge: 1}}
 	for role := range Roles(items) {
 		p.Roles = append(p.Roles, role)
@@ -300,6 +317,34 @@ func (c *Call) recordedLabels(ctx context.Context, env task.Env, all []dialogue.
 	}
 	_, own, err := dialogue.LabelReliability(all, uint64(env.Seed))
 	return own, err
+}
+
+// trainingCard are the training records whose continuations the labeller card takes beside
+// those of the run's dialogues ds, where these are all of their split and too few.
+func (c *Call) trainingCard(ctx context.Context, env task.Env, ds []dialogue.Dialogue) ([]dialogue.Dialogue, error) {
+	n := c.CardItems - len(ds)
+	if n <= 0 || c.Records.Limit > 0 || c.Baselines != "" || len(c.Labels) > 0 || c.Records.Path == task.EmbeddedSample || c.Records.Split == dialogue.Training {
+		return nil, nil
+	}
+	splits, err := dialogue.Splits(c.Records.Path)
+	if err != nil || !slices.Contains(splits, dialogue.Training) {
+		return nil, err
+	}
+	of := c.Records
+	of.Split, of.Lenient = dialogue.Training, true
+	all, err := env.All(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]bool{}
+	for _, d := range ds {
+		known[d.Key()] = true
+	}
+	others := slices.DeleteFunc(slices.Clone(all), func(d dialogue.Dialogue) bool { return known[d.Key()] })
+	if len(others) == 0 {
+		return nil, nil
+	}
+	return dialogue.Limit(others, n), nil
 }
 
 func (c *Call) preview(items []Item, longest map[string][]infer.Prompt) (task.Preview, error) {

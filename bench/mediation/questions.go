@@ -1,7 +1,6 @@
 package mediation
 
 import (
-
 	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/dmis"
 	"github.com/ccmed/ccmed/bench/prompt"

@@ -71,6 +71,8 @@ type Identity struct {
 	// DataHash identifies the data, Items are the keys of the items used.
 	DataHash string   `json:"data_hash,omitempty"`
 	Items    []string `json:"items,omitempty"`
+	// Others are items of other records that have samples too, such as those of a card.
+	Others []string `json:"other_items,omitempty"`
 	// ItemsHash is the SHA-256 of the item list; it is computed, not given.
 	ItemsHash string `json:"items_hash,omitempty"`
 	Parent    string `json:"parent,omitempty"` // the run that this one is made from

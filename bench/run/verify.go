@@ -204,7 +204,7 @@ func (v *verification) items() {
 	}
 	listed := map[string]bool{}
 	var missing, strange []string
-	for _, item := range id.Items {
+	for _, item := range slices.Concat(id.Items, id.Others) {
 		listed[item] = true
 		if !v.seen[item] && !v.tried[item] {
 			missing = append(missing, item)
@@ -217,7 +217,7 @@ func (v *verification) items() {
 	}
 	slices.Sort(strange)
 	if len(missing) > 0 && v.manifest.Status == StatusDone && id.Shard == "" {
-		v.fault("%s: %d of %d items have neither a sample nor a failure: %s", v.file(SamplesFile), len(missing), len(id.Items), some(missing))
+		v.fault("%s: %d of %d items have neither a sample nor a failure: %s", v.file(SamplesFile), len(missing), len(listed), some(missing))
 	}
 	if len(strange) > 0 {
 		v.fault("%s: samples of %d items that the manifest does not list: %s", v.file(SamplesFile), len(strange), some(strange))

@@ -117,8 +117,10 @@ type Plan struct {
 	// Roles are those that are asked; nil are all of Call.Roles.
 	Roles []string
 	// Size counts the items; Items are their keys and DataHash identifies the data.
-	Size     int
-	Items    []string
+	Size  int
+	Items []string
+	// Others are items of other records that have samples too, such as those of a card.
+	Others   []string
 	DataHash string
 	// Templates are the hashes of the prompt templates that are used, by name.
 	Templates map[string]string

@@ -166,7 +166,7 @@ func (a *app) do(ctx context.Context, j *job, show showRun) error {
 // identity collects what could change a number.
 func (a *app) identity(ctx context.Context, f *fleet.Fleet, j *job, p task.Plan) (run.Identity, error) {
 	id := run.Identity{Task: j.bench.About().Task, Version: version(), Seed: j.run.seed, Prompts: p.Templates, Models: map[string]infer.Model{}, NumCtx: map[string]int{},
-		DataHash: p.DataHash, Items: p.Items, Shard: j.run.shard, Parent: p.Parent}
+		DataHash: p.DataHash, Items: p.Items, Others: p.Others, Shard: j.run.shard, Parent: p.Parent}
 	b, err := json.Marshal(p.Settings)
 	if err == nil {
 		err = json.Unmarshal(b, &id.Options)

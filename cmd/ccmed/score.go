@@ -76,7 +76,7 @@ not qualified, is null in it.`,
 	call.RegisterInstruments(f)
 	f.StringVar(&call.Judge, "judge", "", "model that rates the line (default: --model, else the labeller)")
 	f.StringVar(&call.Baselines, "baselines", "", "a mediation run whose baselines are used")
-	f.IntVar(&call.CardItems, "card-items", 120, "dialogues labelled for the labeller card")
+	f.IntVar(&call.CardItems, "card-items", mediation.DefaultCardItems, "dialogues labelled for the labeller card: the scored ones, and without --limit training records beyond them")
 	f.StringVar(&format, "format", "table", "table or reference")
 	f.StringVar(&rule, "labeller-rule", "ours", "ours, or reference: label a run again by the public code's rule, from its raw alternatives")
 	f.StringVar(&condition, "condition", "", "condition for --format reference (default: the run's first mediated one)")
