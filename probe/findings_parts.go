@@ -20,7 +20,7 @@ type Lengths struct {
 }
 
 // decompose takes Δelic apart in every layer for which the cells are there, with
-// a probe a cell and with one for all.
+// a separate probe for each cell and with one for all.
 func (f *finder) decompose(ctx context.Context) error {
 	var cells []activation.Cell
 	for _, c := range f.store.cells(UtteranceEnd) {

@@ -121,7 +121,7 @@ func (f *Findings) takenApart(at int) report.Section {
 	if len(f.Decomposition) == 0 || f.Decomposition[at] == (Decomposition{}) {
 		return s
 	}
-	t := report.Table{Title: "By layer, a probe a cell", Columns: []report.Column{{Name: "layer"}}}
+	t := report.Table{Title: "Per layer, a separate probe for each cell", Columns: []report.Column{{Name: "layer"}}}
 	for _, p := range parts {
 		t.Columns = append(t.Columns, report.Column{Name: p.name, Align: report.Right})
 	}
@@ -278,7 +278,7 @@ func (f *Findings) verdictSection() report.Section {
 		}
 		t.Rows = append(t.Rows, []report.Cell{report.Text(g.Name), effect(g.Effect), report.Text(p), report.Text(holds)})
 	}
-	s := report.Section{Title: "What may be said (at " + f.At + "): " + f.Verdict.Sentence, Tables: []report.Table{t}, Notes: f.Verdict.Reasons}
+	s := report.Section{Title: "Supported conclusion (at " + f.At + "): " + f.Verdict.Sentence, Tables: []report.Table{t}, Notes: f.Verdict.Reasons}
 	if len(f.Matched) > 0 {
 		m := report.Table{Title: "Matched attributes", Columns: right("attribute", "values", "after fixed lines", "majority", "excess loss", "lost share", "the stage's", "the stage's beyond it", "p (Holm)")}
 		var ps []float64

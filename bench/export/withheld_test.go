@@ -34,7 +34,7 @@ func TestWithheld(t *testing.T) {
 	}{
 		{3, mediation.Reliable, 0.7272727272727273, true, ""},
 		{9, mediation.Weak, 0.2622950819672132, true, mediation.WeakLabels},
-		{13, mediation.DegenerateLabels, 0, false, "constant answer"},
+		{13, mediation.DegenerateLabels, 0, false, "same stage"},
 	} {
 		finding := c.cautioned == ""
 		x := read(t, identity("mediation"), mediatedBy(t, c.wrong))
@@ -53,7 +53,7 @@ func TestWithheld(t *testing.T) {
 					t.Errorf("row %d says %s of a constant labeller", i, name)
 				}
 			}
-			if r.Scored || r.Unscored == nil || !strings.Contains(*r.Unscored, "withheld: labeller: degenerate: constant answer") || r.PreStage != nil || r.PostStage != nil || len(r.TrajectoryStage) > 0 {
+			if r.Scored || r.Unscored == nil || !strings.Contains(*r.Unscored, "withheld: labeller: same stage") || r.PreStage != nil || r.PostStage != nil || len(r.TrajectoryStage) > 0 {
 				t.Errorf("row %d: %+v, reason %v", i, r, r.Unscored)
 			}
 		}
@@ -120,7 +120,7 @@ func TestConstantAnswerHasNoStandardError(t *testing.T) {
 		if !strings.Contains(results, `"turn_acc,none"`) || strings.Contains(results, `"turn_acc_stderr,none"`) == constant {
 			t.Errorf("%d of 20: lm-eval has\n%s", same, results)
 		}
-		if strings.Contains(log, `"stderr":{"name":"stderr"`) == constant || strings.Contains(log, "degenerate: constant answer (turn 3 in 19 of 20)") != constant {
+		if strings.Contains(log, `"stderr":{"name":"stderr"`) == constant || strings.Contains(log, "same answer for 19 of 20 dialogues (steps in after turn 3)") != constant {
 			t.Errorf("%d of 20: inspect has a standard error, or no caution", same)
 		}
 		if (len(x.Cautions()) == 1) != constant {

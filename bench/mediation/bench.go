@@ -101,7 +101,7 @@ func (c *Call) RegisterInstruments(f *pflag.FlagSet) {
 	f.IntVar(&o.MaxTokens, "max-tokens", 160, "cap of the mediator's line")
 	f.Float64Var(&o.SimTemp, "sim-temperature", 0.8, "temperature of the simulator")
 	f.IntVar(&o.SimMaxTokens, "sim-max-tokens", 120, "cap of one simulated turn")
-	f.Float64Var(&o.MinMass, "min-mass", 0.05, "least probability on the digits for a scored label")
+	f.Float64Var(&o.MinMass, "min-mass", 0.05, "minimum probability mass on the digits; below it the label is unscored")
 	f.StringVar(&o.Form, "history", Transcript, "what the labeller reads: transcript, or speaker (the speaker's own view)")
 	f.BoolVar(&o.NoLeadIn, "no-lead-in", false, `ask for the stage digit without the lead-in "Stage: "`)
 	f.BoolVar(&o.HideMediator, "hide-mediator", false, "label without the mediator's line")

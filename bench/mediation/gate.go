@@ -66,11 +66,11 @@ func NewGate(samples []run.Sample, recorded *dialogue.Agreement) (*Gate, error) 
 		if s, share := stats.MajorityShare(stages[card]); share > stats.DegenerateShare {
 			of := map[bool]string{false: "labels", true: "labels of the card"}[card]
 			g.grade = DegenerateLabels
-			g.constant(&g.labels, fmt.Sprintf("labeller: degenerate: constant answer (%s in %.0f %% of %d %s)", dmis.Stage(s), 100*share, len(stages[card]), of))
+			g.constant(&g.labels, fmt.Sprintf("labeller: same stage in %.0f %% of %d %s (%s)", 100*share, len(stages[card]), of, dmis.Stage(s)))
 		}
 	}
 	if s, share := stats.MajorityShare(scores); share > stats.DegenerateShare {
-		g.constant(&g.judge, fmt.Sprintf("judge: degenerate: constant answer (%d in %.0f %% of %d scores)", s, 100*share, len(scores)))
+		g.constant(&g.judge, fmt.Sprintf("judge: same score in %.0f %% of %d (%d)", 100*share, len(scores), s))
 	}
 	return g, nil
 }

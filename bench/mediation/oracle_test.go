@@ -120,7 +120,7 @@ func TestOraclesGetTheirGrades(t *testing.T) {
 			return lastOf(s, "Ana")
 		}, Reliable, ""},
 		{"one that answers for the last speaker", func(s string) int { return lastOf(s, "") }, Weak, "it answers for whoever spoke last"},
-		{"a constant one", func(string) int { return 2 }, DegenerateLabels, "constant answer (Minimization in 100 %"},
+		{"a constant one", func(string) int { return 2 }, DegenerateLabels, "same stage in 100 %"},
 		{"a random one", func(string) int { return r.IntN(6) }, Weak, "quadratic kappa"},
 	} {
 		cast := newCast()

@@ -49,7 +49,7 @@ func (Bench) Score(_ context.Context, in task.Input) (task.Result, error) {
 	med, lab := in.Identity().Models[RoleMediator], in.Identity().Models[RoleLabeller]
 	r.Scored.Notes = append(r.Scored.Notes, fmt.Sprintf("labelled by %s; levels are not comparable with published ones", lab.Name))
 	if med.Digest != "" && med.Digest == lab.Digest {
-		r.Scored.Notes = append(r.Scored.Notes, "mediator and labeller are the same model: it rates its own kind")
+		r.Scored.Notes = append(r.Scored.Notes, "mediator and labeller are the same model; its labels may be biased")
 	}
 	return r, nil
 }
@@ -171,9 +171,9 @@ func roleCautions(models map[string]infer.Model) []string {
 	}
 	var out []string
 	for _, x := range []struct{ role, same, family string }{
-		{RoleLabeller, "mediator and labeller are the same model: it rates its own kind", "mediator and labeller are of the same family (%s)"},
-		{RoleJudge, "mediator and judge are the same model: it rates its own lines", "mediator and judge are of the same family (%s)"},
-		{RoleSimulator, "the simulator is the mediator's own model: it answers itself", ""},
+		{RoleLabeller, "mediator and labeller are the same model; its labels may be biased", "mediator and labeller are of the same family (%s)"},
+		{RoleJudge, "mediator and judge are the same model; its scores may be biased", "mediator and judge are of the same family (%s)"},
+		{RoleSimulator, "mediator and simulator are the same model", ""},
 	} {
 		other, ok := models[x.role]
 		switch {

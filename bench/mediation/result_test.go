@@ -33,7 +33,7 @@ func TestCautions(t *testing.T) {
 		"no number on them is a finding: kappa is low":           {graded(Weak), clean},
 		"nothing rests on the labels; kappa is low":              {graded(DegenerateLabels), graded(Weak)},
 		"as reliable as the recorded ones (kappa 0.70 on 108":    {clean, graded(Weak)},
-		"judge: degenerate":                                      {func(m *Metrics) { m.Degenerate = []string{"judge: degenerate: constant answer"} }, clean},
+		"judge: same score":                                      {func(m *Metrics) { m.Degenerate = []string{"judge: same score in 100 % of 54 (4)"} }, clean},
 		"names the conflict's stage":                             {func(m *Metrics) { m.Conditions[0].Condition = D }, clean},
 		"unscored ND dialogues: 3 (short)":                       {func(m *Metrics) { m.Conditions[0].Unscored = map[string]map[string]int{AUC: {"short": 3}} }, clean},
 		"a fixed line that fits any conflict does as well as ND": {func(m *Metrics) { m.Differences[0].PHolm = 0.2 }, clean},
@@ -62,7 +62,7 @@ func TestRoleCautions(t *testing.T) {
 	for says, got := range map[string]string{
 		"mediator and labeller are the same model": said(infer.Model{Name: "again", Digest: "sha256:1"}, other),
 		"same family (gemma2)":                     said(infer.Model{Name: "l", Digest: "sha256:2", Family: "gemma2"}, other),
-		"it answers itself":                        said(other, infer.Model{Name: "m", Digest: "sha256:1"}),
+		"mediator and simulator are the same model":                        said(other, infer.Model{Name: "m", Digest: "sha256:1"}),
 	} {
 		if !strings.Contains(got, says) {
 			t.Errorf("no %q in %q", says, got)

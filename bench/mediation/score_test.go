@@ -392,8 +392,8 @@ func TestDegenerateLabellers(t *testing.T) {
 	}{
 		{"no card", noCard(study(18)), "no labeller card", "", false},
 		{"fewer than 30 labels", append(noCard(study(18)), study(4)[4], study(4)[9], study(4)[14]), "only 9 labels could be compared", "not computed", false},
-		{"a constant answer", constant(study(18), 2, func(unit) bool { return true }), "degenerate: constant answer (Minimization in 100 % of", "decimal", true},
-		{"a constant answer beside a varied card", constant(study(18), 2, func(u unit) bool { return u.condition != Card }), "degenerate: constant answer (Minimization in 100 % of 504 labels)", "decimal", true},
+		{"a constant answer", constant(study(18), 2, func(unit) bool { return true }), "same stage in 100 % of", "decimal", true},
+		{"a constant answer beside a varied card", constant(study(18), 2, func(u unit) bool { return u.condition != Card }), "same stage in 100 % of 504 labels (Minimization)", "decimal", true},
 	} {
 		t.Run(c.fact, func(t *testing.T) {
 			m := scored(t, c.us)
@@ -502,7 +502,7 @@ func TestAConstantJudge(t *testing.T) {
 	}
 	m := scored(t, us)
 	c := conditionOf(t, m, D)
-	if _, ok := c.Values[Judge]; ok || m.PipelineCheck || len(m.Degenerate) != 1 || !strings.Contains(m.Degenerate[0], "judge: degenerate: constant answer (4 in 100 % of 54 scores)") {
+	if _, ok := c.Values[Judge]; ok || m.PipelineCheck || len(m.Degenerate) != 1 || !strings.Contains(m.Degenerate[0], "judge: same score in 100 % of 54 (4)") {
 		t.Errorf("judge %+v, degenerate %q", c.Values[Judge], m.Degenerate)
 	}
 	if _, ok := c.Values[AUC]; !ok {

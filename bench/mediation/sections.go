@@ -278,8 +278,8 @@ func cardSection(c LabellerCard) report.Section {
 	}
 	recall, again := report.Pct(c.ConflictRecall.K, c.ConflictRecall.N), report.Pct(c.Consistent.K, c.Consistent.N)
 	if c.MajorityShare > stats.DegenerateShare {
-		// A constant answer recognises its own stage and always agrees with itself.
-		recall, again = "constant answer", "constant answer"
+		// The same answer for all recognises its own stage and always agrees with itself.
+		recall, again = "same answer", "same answer"
 	}
 	row("scripted conflict turns recognised", recall)
 	if c.MajorityShare <= stats.DegenerateShare {

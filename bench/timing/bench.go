@@ -55,7 +55,7 @@ func (Bench) Flags(f *pflag.FlagSet) task.Call {
 	f.StringVar(&c.mode, "mode", string(Stream), "stream, pick or cot")
 	task.Choose(f, "mode", string(Stream), string(Pick), string(CoT))
 	f.IntVar(&c.options.FirstTurn, "first-turn", 3, "first turn that can be predicted")
-	f.Float64Var(&c.options.MinMass, "min-mass", 0.05, "least probability on the answers for a scored question")
+	f.Float64Var(&c.options.MinMass, "min-mass", 0.05, "minimum probability mass on the allowed answers; below it the question is unscored")
 	f.IntVar(&c.options.ReasonTokens, "reason-tokens", 256, "cap of the reasoning in mode cot")
 	return c
 }

@@ -197,7 +197,7 @@ func TestGroupsHaveIntervalsWhereTheyDiffer(t *testing.T) {
 	if r := m.PerStage["Denial"]; r.Acc != nil || len(m.PerDimension) != 0 {
 		t.Errorf("an interval of a constant answer: %+v", r)
 	}
-	if got := groupTables(m)[0].Rows[0][2]; got != report.Text("degenerate") {
+	if got := groupTables(m)[0].Rows[0][2]; got != report.Text(Degenerate) {
 		t.Errorf("a constant answer is shown as %v", got)
 	}
 }

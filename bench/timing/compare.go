@@ -44,7 +44,7 @@ func (a Answers) Measures() (ms []stats.Measure, notes []string) {
 	}
 	ms = []stats.Measure{hit, near}
 	if answer := Constant(predicted); answer != "" {
-		return ms, []string{fmt.Sprintf("%s (%s): no AUROC is compared", Degenerate, answer)}
+		return ms, []string{fmt.Sprintf("%s %s: no AUROC is compared", Degenerate, answer)}
 	}
 	return append(ms, auroc), nil
 }

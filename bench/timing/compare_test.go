@@ -44,7 +44,7 @@ func TestMeasures(t *testing.T) {
 
 func TestMeasuresOfAConstantAnswer(t *testing.T) {
 	ms, notes := answers(t, predictions(t, 30, func(int, int) int { return 0 })).Measures()
-	if len(ms) != 2 || len(notes) != 1 || !strings.Contains(notes[0], Degenerate+" (no turn in 30 of 30)") {
+	if len(ms) != 2 || len(notes) != 1 || !strings.Contains(notes[0], Degenerate+" for all 30 dialogues (never steps in)") {
 		t.Errorf("%d measures, notes %q", len(ms), notes)
 	}
 	for _, o := range ms[1].Observations {

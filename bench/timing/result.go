@@ -100,7 +100,7 @@ func (r *Result) OwnCautions() []string {
 	var out []string
 	m := r.Scored.Metrics
 	if m.DegenerateAnswer != "" {
-		out = append(out, Degenerate+" ("+m.DegenerateAnswer+")")
+		out = append(out, Degenerate+" "+m.DegenerateAnswer)
 	}
 	out = append(out, task.UnscoredCautions(m.Unscored, "dialogues")...)
 	out = append(out, task.CutCaution("reasonings", m.Cut[StepReason].K, m.Cut[StepReason].N)...)

@@ -19,7 +19,7 @@ func TestCautions(t *testing.T) {
 		t.Errorf("a clean run has the cautions %q", got)
 	}
 	for says, c := range map[string]struct{ with, without func(*Scored) }{
-		"degenerate: constant answer (turn 3 in 95 of 100)": {func(s *Scored) { s.DegenerateAnswer = "turn 3 in 95 of 100" }, func(*Scored) {}},
+		"same answer for 95 of 100 dialogues (steps in after turn 3)": {func(s *Scored) { s.DegenerateAnswer = "for 95 of 100 dialogues (steps in after turn 3)" }, func(*Scored) {}},
 		"unscored dialogues: 2 (no mass)":                   {func(s *Scored) { s.Unscored = map[string]int{"no mass": 2} }, func(*Scored) {}},
 		"longest turn) does as well or better: 70.0 %":      {func(s *Scored) { s.Correct = 70 }, func(s *Scored) { s.Correct = 71 }},
 		"marker phrases are in the turns":                   {func(s *Scored) { s.Baselines[1].Accuracy = 0.86 }, func(s *Scored) { s.Baselines[1].Accuracy = 0.49 }},

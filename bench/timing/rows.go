@@ -70,7 +70,7 @@ func (r *Result) Table(context.Context) (task.Table, error) {
 	}
 	if answer := Constant(predicted); answer != "" {
 		t.Constant = true
-		t.Cautions = append(t.Cautions, Degenerate+" ("+answer+"): its accuracy has no standard error")
+		t.Cautions = append(t.Cautions, Degenerate+" "+answer+": its accuracy has no standard error")
 	}
 	return t, nil
 }

@@ -20,7 +20,7 @@ type ScoreOptions struct {
 
 // Degenerate is what a constant answer is called: no interval and no V is
 // computed from it.
-const Degenerate = "degenerate: constant answer"
+const Degenerate = "same answer"
 
 // Metrics is what a timing run measured. A pointer that is nil was not
 // computed: Notes say why.
@@ -164,7 +164,7 @@ func Score(a Answers, o ScoreOptions) (Metrics, error) {
 		return m, err
 	}
 	if groupBoot == nil {
-		m.Notes = append(m.Notes, Degenerate+" ("+m.DegenerateAnswer+"): no interval, V, curve or AUROC is computed from it")
+		m.Notes = append(m.Notes, Degenerate+" "+m.DegenerateAnswer+": no interval, V, curve or AUROC is computed from it")
 		return m, nil
 	}
 	acc, err := boot.Share(hits, hitGroups)
@@ -198,19 +198,23 @@ func Score(a Answers, o ScoreOptions) (Metrics, error) {
 	return m, err
 }
 
-// Constant says which answer more than 90 % of predicted turns (0: none) share, "" where
-// there is no such answer. Of a constant one no table and no export says more than how
+// Constant says for how many dialogues more than 90 % of predicted turns (0: none) are the
+// same, and which: "for all 12 dialogues (never steps in)". It is "" where they differ. Of a constant one no table and no export says more than how
 // often it is right.
 func Constant(predicted []int) string {
 	turn, most := stats.MajorityShare(predicted)
 	if most <= stats.DegenerateShare {
 		return ""
 	}
-	answer := fmt.Sprintf("turn %d", turn)
+	answer := fmt.Sprintf("steps in after turn %d", turn)
 	if turn == 0 {
-		answer = "no turn"
+		answer = "never steps in"
 	}
-	return fmt.Sprintf("%s in %.0f of %d", answer, most*float64(len(predicted)), len(predicted))
+	many := fmt.Sprintf("all %d", len(predicted))
+	if most < 1 {
+		many = fmt.Sprintf("%.0f of %d", most*float64(len(predicted)), len(predicted))
+	}
+	return fmt.Sprintf("for %s dialogues (%s)", many, answer)
 }
 
 // bounds are those of a share of all dialogues of which k are counted: nil without

@@ -206,9 +206,9 @@ func TestConstantAnswers(t *testing.T) {
 		ss         []run.Sample
 		degenerate string
 	}{
-		{"always turn 3", constant(3, 0), "turn 3 in 40 of 40"},
-		{"turn 3 but for three", constant(3, 3), "turn 3 in 37 of 40"},
-		{"never a turn", constant(0, 0), "no turn in 40 of 40"},
+		{"always turn 3", constant(3, 0), "for all 40 dialogues (steps in after turn 3)"},
+		{"turn 3 but for three", constant(3, 3), "for 37 of 40 dialogues (steps in after turn 3)"},
+		{"never a turn", constant(0, 0), "for all 40 dialogues (never steps in)"},
 		{"turn 3 but for four is 90 % and not more", constant(3, 4), ""},
 	} {
 		t.Run(c.fact, func(t *testing.T) {

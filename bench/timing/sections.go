@@ -38,7 +38,7 @@ func Sections(model string, m Metrics, baselines []BaselineResult, alsoNamed ...
 		if m.TurnAcc != nil {
 			iv = interval(*m.TurnAcc)
 		} else if m.DegenerateAnswer != "" {
-			iv = "degenerate"
+			iv = Degenerate
 		}
 		row(model, report.Pct(m.Correct, m.Scored), iv, bounds, "")
 	}
@@ -103,7 +103,7 @@ func (r BaselineResult) interval() string {
 }
 
 func facts(m Metrics) report.Table {
-	t := report.Table{Title: "More of it", Columns: []report.Column{{Name: "measure"}, {Name: "value", Align: report.Right}}}
+	t := report.Table{Title: "Further measures", Columns: []report.Column{{Name: "measure"}, {Name: "value", Align: report.Right}}}
 	row := func(k, v string) { t.Rows = append(t.Rows, []report.Cell{report.Text(k), report.Text(v)}) }
 	row("within one turn", report.Pct(m.WithinOne, m.Scored))
 	row("no prediction", report.Pct(m.NoPrediction, m.Scored))
@@ -203,7 +203,7 @@ func groupTables(m Metrics) []report.Table {
 			row = append(row[:2], report.Text(interval(*r.Acc)), report.Int(r.Acc.Groups))
 		}
 		if m.DegenerateAnswer != "" {
-			row[2] = report.Text("degenerate")
+			row[2] = report.Text(Degenerate)
 		}
 		t.Rows = append(t.Rows, row)
 	}

@@ -14,7 +14,7 @@ import (
 
 const module = "github.com/ccmed/ccmed/"
 
-// floors are the rooms of CONTRIBUTING.md, from what anyone may import to what
+// floors are the packages of CONTRIBUTING.md, from what anyone may import to what
 // nobody does.
 var floors = [][]string{
 	{"bench/dmis", "bench/stats", "bench/disk", "bench/strictjson", "bench/checksum", "bench/visible", "bench/usage", "probe/linear", "bench/schema", "scripts",

@@ -53,7 +53,7 @@ A line that cannot be answered gives {"line":n,"error":"..."}; the exit code is 
 		},
 	}
 	cmd.Flags().StringVar(&rule, "labeller-rule", "ours", "ours (variants of a digit add up; nothing seen is unscored) or reference (the public code's: the largest variant)")
-	cmd.Flags().Float64Var(&minMass, "min-mass", 0.05, "least probability on the digits for a scored distribution")
+	cmd.Flags().Float64Var(&minMass, "min-mass", 0.05, "minimum probability mass on the digits; below it the distribution is unscored")
 	return cmd
 }
 
