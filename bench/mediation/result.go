@@ -146,15 +146,16 @@ func (m Metrics) cautions() []string {
 		out = append(out, fmt.Sprintf("the labels are as reliable as the recorded ones (kappa %.2f on %d recorded labels), which is not agreement with people", m.Labeller.Kappa, m.Labeller.N))
 	}
 	out = append(out, m.Degenerate...)
+	var cuts []task.Cut
 	for _, c := range m.Conditions {
 		if c.Condition == D {
 			out = append(out, "under D the prompt names the conflict's stage")
 		}
 		out = append(out, task.UnscoredCautions(c.Unscored[AUC], c.Condition+" dialogues")...)
 		lines, turns := c.Cut[StepUtterance], c.Cut[StepSimulate]
-		out = append(out, task.CutCaution(c.Condition+" lines", lines.K, lines.N)...)
-		out = append(out, task.CutCaution("simulated turns after "+c.Condition, turns.K, turns.N)...)
+		cuts = append(cuts, task.Cut{What: c.Condition + " lines", K: lines.K, N: lines.N}, task.Cut{What: "simulated turns after " + c.Condition, K: turns.K, N: turns.N})
 	}
+	out = append(out, task.CutCaution(cuts...)...)
 	for _, d := range m.Differences {
 		if d.B == Generic && d.Metric == AUC && d.A != GroundTruth && (d.PHolm >= stats.Alpha || d.Value.Value <= 0) {
 			out = append(out, fmt.Sprintf("a fixed line that fits any conflict does as well as %s: AUC difference %s, n=%d", d.A, report.Estimate(d.Value, 2), d.Value.N))

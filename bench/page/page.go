@@ -8,6 +8,7 @@ package page
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ccmed/ccmed/bench/report"
@@ -24,6 +25,11 @@ type Part struct {
 	// Sections are those of the folder, the first one on what it is.
 	Sections []report.Section
 	Cautions []string
+	// Headline is the result in a minute; nil without one. Model is what it is about.
+	Headline *task.Headline
+	Model    string
+	// Provenance says what was run and how to repeat it.
+	Provenance *report.Section
 	// Browser holds the items, Notes what is to be said of them.
 	Browser report.Browser
 	Notes   []string
@@ -64,13 +70,20 @@ func OfRun(ctx context.Context, name string, r *task.Run, o Options) (Part, task
 	if err != nil {
 		return p, nil, err
 	}
-	p.Sections = append([]report.Section{head}, sections...)
-	p.Cautions = append(append(r.Unchecked(run.SamplesFile), runCautions(r.Manifest(), p.Item)...), cautions...)
+	if h, ok := res.(task.Headlined); ok {
+		headline, err := h.Headline(ctx)
+		if err != nil {
+			return p, nil, err
+		}
+		p.Headline, p.Model = &headline, r.Identity().Models[r.Bench.About().Subject].Name
+	}
+	p.Sections, p.Provenance = sections, &head
+	p.Cautions = slices.Concat(r.Unchecked(run.SamplesFile), runCautions(r.Manifest()), cautions, fewItems(r.Manifest(), p.Item))
 	return p, res, nil
 }
 
 // runCautions are those of any run.
-func runCautions(m run.Manifest, item string) []string {
+func runCautions(m run.Manifest) []string {
 	var out []string
 	if m.Status != run.StatusDone {
 		out = append(out, "the run is not finished ("+m.Status+")")
@@ -78,14 +91,52 @@ func runCautions(m run.Manifest, item string) []string {
 	for _, c := range m.ModelChanges() {
 		out = append(out, c.String()+": the samples may be of two models")
 	}
-	if n := len(m.Identity.Items); n < smallSample {
-		few := fmt.Sprintf("%d %ss", n, item)
-		if n == 1 {
-			few = "1 " + item
-		}
-		out = append(out, few+": intervals are wide, and an interval of a group even more so")
-	}
 	return out
+}
+
+// fewItems warns of a small run.
+func fewItems(m run.Manifest, item string) []string {
+	n := len(m.Identity.Items)
+	if n >= smallSample {
+		return nil
+	}
+	few := fmt.Sprintf("%d %ss", n, item)
+	if n == 1 {
+		few = "1 " + item
+	}
+	return []string{few + ": intervals are wide, and an interval of a group even more so"}
+}
+
+// outcome is the first section: each run in a sentence, then all headline measures in one
+// table. ok is false where no part has a headline.
+func outcome(parts []Part) (s report.Section, ok bool) {
+	t := report.Table{Columns: []report.Column{{Name: "run"}, {Name: "model"}, {Name: "measure"}, {Name: "value [95 %]", Align: report.Right}, {Name: "best baseline", Align: report.Right}}}
+	marked := false
+	for _, p := range parts {
+		if p.Headline == nil {
+			continue
+		}
+		sentence := p.Headline.Sentence
+		if len(parts) > 1 {
+			sentence = p.Name + ": " + sentence
+		}
+		s.Lead = append(s.Lead, sentence)
+		for _, r := range p.Headline.Rows {
+			value := r.Value
+			if r.Warned {
+				value, marked = value+" †", true
+			}
+			t.Rows = append(t.Rows, []report.Cell{report.Text(p.Name), report.Text(p.Model), report.Text(r.Measure), report.Text(value), report.Text(r.Baseline)})
+		}
+	}
+	if marked {
+		t.Notes = []string{"† not better than its baseline, or a caution below is about it"}
+	}
+	s.Title = "What came out"
+	if len(t.Rows) > 0 {
+		s.Tables = []report.Table{t}
+	}
+	return s, len(s.Lead) > 0
 }
 
 // AddBeside adds to each run's part what its result says beside the other runs. The parts
@@ -127,7 +178,10 @@ func Compose(parts []Part, compared []report.Section) []report.Section {
 			each = append(each, s)
 		}
 		for _, n := range p.Notes {
-			notes = append(notes, p.Name+": "+n)
+			if len(parts) > 1 {
+				n = p.Name + ": " + n
+			}
+			notes = append(notes, n)
 		}
 		if len(p.Browser.Items) == 0 {
 			continue
@@ -144,10 +198,24 @@ func Compose(parts []Part, compared []report.Section) []report.Section {
 	if len(cautions) == 0 {
 		cautions = []string{"nothing here speaks against citing these numbers with their intervals, n and baselines"}
 	}
-	all := []report.Section{{Title: "Read this before you cite", Notes: cautions}}
-	all = append(append(append(all, before...), compared...), each...)
+	var all []report.Section
+	if s, ok := outcome(parts); ok {
+		all = append(all, s)
+	}
+	all = append(all, report.Section{Title: "Read this before you cite", Notes: cautions})
+	all = slices.Concat(all, before, compared, each)
 	if len(browser.Items) > 0 {
 		all = append(all, report.Section{Title: "Every " + item, Notes: notes, Browser: &browser})
+	}
+	for _, p := range parts {
+		if p.Provenance == nil {
+			continue
+		}
+		s := *p.Provenance
+		if len(parts) > 1 {
+			s.Title = p.Name + ": " + s.Title
+		}
+		all = append(all, s)
 	}
 	return all
 }
@@ -178,6 +246,9 @@ func merged(parts []Part) []string {
 		}
 	}
 	for i, text := range order {
+		if len(parts) == 1 {
+			break
+		}
 		order[i] = strings.Join(names[text], ", ") + ": " + text
 	}
 	return order

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/task"
 )
 
 // Every caution has a run that it stands beside, and one like it that it does not.
@@ -14,7 +15,7 @@ func TestRunCautions(t *testing.T) {
 	said := func(change func(*run.Manifest)) string {
 		m := run.Manifest{Status: run.StatusDone, Identity: run.Identity{Items: make([]string, smallSample)}}
 		change(&m)
-		return strings.Join(runCautions(m, "dialogue"), "\n")
+		return strings.Join(append(runCautions(m), fewItems(m, "dialogue")...), "\n")
 	}
 	if got := said(func(*run.Manifest) {}); got != "" {
 		t.Errorf("a clean run has the cautions %q", got)
@@ -76,5 +77,29 @@ func TestComposeOtherItems(t *testing.T) {
 		if got := sections[len(sections)-1]; got.Title != want || got.Browser.Name != strings.ToLower(strings.TrimPrefix(want, "Every "))+"s" {
 			t.Errorf("%q over %q, want %q", got.Title, got.Browser.Name, want)
 		}
+	}
+}
+
+// What came out stands first, in a sentence and a table, and how to repeat it last.
+func TestComposeBeginsWithTheOutcome(t *testing.T) {
+	part := func(name string, warned bool) Part {
+		return Part{Name: name, Model: "m", Item: "dialogue", Sections: []report.Section{{Title: "Timing"}}, Provenance: &report.Section{Title: "What was run"},
+			Browser:  report.Browser{Name: "dialogues", Title: "id", Items: []report.Item{{Title: "1"}}},
+			Headline: &task.Headline{Sentence: "It steps in.", Rows: []task.HeadlineRow{{Measure: "accuracy", Value: "50.0 %", Baseline: "40.0 %, words", Warned: warned}}}}
+	}
+	sections := Compose([]Part{part("a", true), part("b", false)}, nil)
+	first := sections[0]
+	if want := []string{"a: It steps in.", "b: It steps in."}; first.Title != "What came out" || !slices.Equal(first.Lead, want) {
+		t.Errorf("first comes %q: %q", first.Title, first.Lead)
+	}
+	rows := first.Tables[0].Rows
+	if len(rows) != 2 || rows[0][3].String() != "50.0 % †" || rows[1][3].String() != "50.0 %" || len(first.Tables[0].Notes) != 1 {
+		t.Errorf("rows %v, notes %q", rows, first.Tables[0].Notes)
+	}
+	if n := len(sections); sections[n-1].Title != "b: What was run" || sections[n-2].Title != "a: What was run" || sections[n-3].Browser == nil {
+		t.Errorf("last come %q, %q and %q", sections[n-3].Title, sections[n-2].Title, sections[n-1].Title)
+	}
+	if alone := Compose([]Part{part("a", false)}, nil); alone[0].Lead[0] != "It steps in." || alone[0].Tables[0].Notes != nil {
+		t.Errorf("of one run: %q, %q", alone[0].Lead, alone[0].Tables[0].Notes)
 	}
 }

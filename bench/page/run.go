@@ -63,7 +63,7 @@ func whatWasRun(r *task.Run, command func(run.Manifest) string) (report.Section,
 		passages = append(passages, report.Passage{Title: "Every option", Text: string(options)})
 	}
 	prompts, err := firstPrompts(r)
-	return report.Section{Title: "What was run", Tables: []report.Table{t.Table}, Passages: append(passages, prompts...)}, err
+	return report.Section{Title: "What was run, and how to repeat it", Tables: []report.Table{t.Table}, Passages: append(passages, prompts...)}, err
 }
 
 func modelFacts(x infer.Model, numCtx int) string {

@@ -147,6 +147,9 @@ func markdown(sections []Section) string {
 		if s.Title != "" {
 			add("## " + inline(s.Title))
 		}
+		for _, l := range s.Lead {
+			add(inline(l))
+		}
 		if s.Text != "" {
 			add(fenced(s.Text))
 		}

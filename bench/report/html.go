@@ -44,7 +44,7 @@ type (
 	sectionView struct {
 		Index           int
 		ID, Title, Text string
-		Notes           []string
+		Lead, Notes     []string
 		Passages        []passagesView
 		Browser         string // what it holds; empty without one
 		Tables          []tableView
@@ -92,7 +92,7 @@ func page(sections []Section, title string) (string, error) {
 	titled := 0
 	for i, s := range sections {
 		id := fmt.Sprintf("section-%d", i+1)
-		sv := sectionView{Index: i, ID: id, Title: visible.Text(s.Title), Text: visible.Text(s.Text), Notes: visibleAll(s.Notes)}
+		sv := sectionView{Index: i, ID: id, Title: visible.Text(s.Title), Text: visible.Text(s.Text), Lead: visibleAll(s.Lead), Notes: visibleAll(s.Notes)}
 		if s.Title != "" {
 			titled++
 		}

@@ -19,7 +19,9 @@ import (
 
 // Section is one part of a report.
 type Section struct {
-	Title   string   `json:"title"`
+	Title string `json:"title"`
+	// Lead are sentences that stand before all else.
+	Lead    []string `json:"lead,omitempty"`
 	Notes   []string `json:"notes,omitempty"`
 	Text    string   `json:"text,omitempty"` // printed as it is, for prompts and the like
 	Tables  []Table  `json:"tables,omitempty"`

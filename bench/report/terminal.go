@@ -70,6 +70,9 @@ func terminal(sections []Section, color bool, width int) (string, error) {
 				parts = append(parts, p)
 			}
 		}
+		for _, l := range s.Lead {
+			add(strings.Join(wrap(l, width), "\n") + "\n")
+		}
 		if s.Text != "" {
 			add(strings.TrimRight(visible.Text(s.Text), "\n") + "\n")
 		}

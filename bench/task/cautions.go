@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/report"
@@ -22,13 +23,25 @@ func UnscoredCautions(reasons map[string]int, what string) []string {
 	return out
 }
 
-// CutCaution warns of texts of which k in n end at their cap of tokens: what is made of
-// them, or follows them, is about half sentences.
-func CutCaution(what string, k, n int) []string {
-	if n == 0 || float64(k) <= MostCut*float64(n) {
+// Cut counts texts of a kind, of which K in N end at their cap of tokens.
+type Cut struct {
+	What string
+	K, N int
+}
+
+// CutCaution warns in one sentence of kinds of texts of which too many end at their cap of
+// tokens: what is made of them, or follows them, is about half sentences.
+func CutCaution(cuts ...Cut) []string {
+	var parts []string
+	for _, c := range cuts {
+		if c.N > 0 && float64(c.K) > MostCut*float64(c.N) {
+			parts = append(parts, report.Pct(c.K, c.N)+" of "+c.What)
+		}
+	}
+	if len(parts) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s of %s end at their cap of tokens, not where the model ended them", report.Pct(k, n), what)}
+	return []string{strings.Join(parts, ", ") + " end at their cap of tokens, not where the model ended them"}
 }
 
 // LeakCautions say what a run's dialogues share with the training records.

@@ -81,6 +81,29 @@ type Beside interface {
 	Beside(self Neighbour, all []Neighbour, seed int64) ([]report.Section, []string, error)
 }
 
+// Headline is a result in a minute.
+type Headline struct {
+	// Sentence says in plain words what was asked, what came out, how sure it is, and what
+	// it may not be cited for.
+	Sentence string
+	Rows     []HeadlineRow
+}
+
+// HeadlineRow is a measure of a headline.
+type HeadlineRow struct {
+	Measure string
+	Value   string // with its interval
+	// Baseline is the best one, with its value; "" without any.
+	Baseline string
+	// Warned says that a caution of the result is about this number.
+	Warned bool
+}
+
+// Headlined is implemented by results that can be said in a minute.
+type Headlined interface {
+	Headline(context.Context) (Headline, error)
+}
+
 // Lacking is implemented by results that can lack metrics for want of the run's records:
 // the fields and why each could not be computed.
 type Lacking interface{ Lacks() map[string]string }

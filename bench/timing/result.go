@@ -103,13 +103,10 @@ func (r *Result) OwnCautions() []string {
 		out = append(out, Degenerate+" "+m.DegenerateAnswer)
 	}
 	out = append(out, task.UnscoredCautions(m.Unscored, "dialogues")...)
-	out = append(out, task.CutCaution("reasonings", m.Cut[StepReason].K, m.Cut[StepReason].N)...)
-	out = append(out, task.CutCaution("lines", m.Cut[StepUtterance].K, m.Cut[StepUtterance].N)...)
-	var best BaselineResult
+	reasonings, lines := m.Cut[StepReason], m.Cut[StepUtterance]
+	out = append(out, task.CutCaution(task.Cut{What: "reasonings", K: reasonings.K, N: reasonings.N}, task.Cut{What: "lines", K: lines.K, N: lines.N})...)
+	best := r.bestBaseline()
 	for _, b := range r.Baselines {
-		if b.Accuracy > best.Accuracy {
-			best = b
-		}
 		if b.Name == MarkerBaseline && 2*b.Accuracy >= 1 {
 			out = append(out, "marker phrases are in the turns: a fixed list of them alone finds the conflict in "+b.Share())
 		}

@@ -417,7 +417,7 @@ func TestBrowserHostileTexts(t *testing.T) {
 	}
 	c.quiet()
 	// What the page saves is what it shows.
-	if n := eval[int](c, `JSON.parse(document.getElementById('report-data').textContent).sections.at(-1).browser.items.length`); n != 40 {
+	if n := eval[int](c, `JSON.parse(document.getElementById('report-data').textContent).sections.find((s) => s.browser).browser.items.length`); n != 40 {
 		t.Errorf("the page's JSON holds %d dialogues, want 40", n)
 	}
 }
@@ -438,7 +438,7 @@ func TestBrowserCopiesAndSaves(t *testing.T) {
 	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		var d struct{ Sections []struct{ Title string } }
 		if b, err := os.ReadFile(file); err == nil && json.Unmarshal(b, &d) == nil {
-			if d.Sections[0].Title != "Read this before you cite" {
+			if d.Sections[0].Title != "What came out" {
 				t.Errorf("the file begins with %q", d.Sections[0].Title)
 			}
 			break
@@ -549,7 +549,7 @@ func TestBrowserScreenshot(t *testing.T) {
 		return true;
 	})()`)
 	c.await("document.querySelector('.items [open] .curve')")
-	eval[bool](c, "[...document.querySelectorAll('h2')].at(-1).scrollIntoView(), true")
+	eval[bool](c, "document.querySelector('.browser').closest('section').scrollIntoView(), true")
 	shot, err := chromedp.Run(c.ctx, chromedp.CaptureScreenshot())
 	if err != nil {
 		t.Fatal(err)
@@ -567,5 +567,35 @@ func TestBrowserScreenshot(t *testing.T) {
 	}
 	if err := os.WriteFile(out, b.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestBrowserFirstScreen: without scrolling, on a desk and on a telephone, a page shows
+// what came out as a sentence and a table, and the first caution.
+func TestBrowserFirstScreen(t *testing.T) {
+	data, ds := scriptedRecords(t, 15)
+	dir := t.TempDir()
+	scriptedTiming(t, filepath.Join(dir, "t"), data, ds)
+	sections, err := newApp().reportSections(t.Context(), []string{filepath.Join(dir, "t")}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var html bytes.Buffer
+	if err := report.Write(&html, report.HTML, sections, report.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "page.html")
+	if err := os.WriteFile(file, html.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c := newChromium(t)
+	c.open(file)
+	for _, width := range []int64{1280, 400} {
+		c.do(chromedp.EmulateViewport(width, 800))
+		for what, selector := range map[string]string{"sentence": "section:nth-of-type(1) .lead", "table": "section:nth-of-type(1) table tbody tr", "first caution": "section:nth-of-type(2) .notes li"} {
+			if bottom := eval[float64](c, "document.querySelector('"+selector+"').getBoundingClientRect().bottom"); bottom > 800 {
+				t.Errorf("%d wide: the %s ends at %.0f of 800", width, what, bottom)
+			}
+		}
 	}
 }

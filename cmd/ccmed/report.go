@@ -194,7 +194,7 @@ func trainingPart(ctx context.Context, name, path string) (page.Part, error) {
 		return page.Part{}, err
 	}
 	head, err := sft.Described(m, commandLine)
-	return page.Part{Name: name, Sections: append([]report.Section{head}, sections...), Cautions: m.Cautions()}, err
+	return page.Part{Name: name, Sections: sections, Provenance: &head, Cautions: m.Cautions()}, err
 }
 
 // runFolder is a run to report; within says that only a folder above it was named.

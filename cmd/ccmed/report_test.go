@@ -22,11 +22,17 @@ func browserOf(t *testing.T, path string) report.Browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := sections[len(sections)-1].Browser
-	if b == nil {
+	return *dialoguesOf(t, sections).Browser
+}
+
+// dialoguesOf is the section of a report that holds the dialogues.
+func dialoguesOf(t *testing.T, sections []report.Section) report.Section {
+	t.Helper()
+	i := slices.IndexFunc(sections, func(s report.Section) bool { return s.Browser != nil })
+	if i < 0 {
 		t.Fatal("the report has no browser")
 	}
-	return *b
+	return sections[i]
 }
 
 func itemOf(t *testing.T, b report.Browser, title string) report.Item {
@@ -93,7 +99,7 @@ func TestReportDialoguesWithoutData(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		last := sections[len(sections)-1]
+		last := dialoguesOf(t, sections)
 		if len(last.Notes) != 1 || !strings.Contains(last.Notes[0], why) {
 			t.Errorf("%s: the report says %q, want %q in it", data, last.Notes, why)
 		}
@@ -200,7 +206,7 @@ func TestReportPromptsAndCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := sections[1]
+	s := sections[len(sections)-1]
 	if want := "ccmed timing --model scripted --data " + data; s.Passages[0].Text != want || !s.Passages[0].Open {
 		t.Errorf("the command is %+v, want %q", s.Passages[0], want)
 	}

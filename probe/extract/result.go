@@ -124,6 +124,55 @@ func (r *Result) Sections(context.Context) ([]report.Section, error) {
 	return sections, nil
 }
 
+// Headline is the result in a minute.
+func (r *Result) Headline(context.Context) (task.Headline, error) {
+	model := r.in.Identity().ModelNames()
+	h := task.Headline{Sentence: fmt.Sprintf("The hidden states of %s were stored over %d dialogues.", model, len(r.in.Identity().Items))}
+	switch {
+	case r.Findings == nil:
+		h.Sentence += " No probe has been trained on them yet."
+	case r.Findings.Cells != nil && r.Findings.Cells.Verdict != nil:
+		f := r.Findings.Cells
+		h.Sentence += fmt.Sprintf(" Linear probes at %s, tested on scenario contexts that they were not trained on, support this conclusion: %s.", f.At, f.Verdict.Sentence)
+		h.Rows = partRows(f)
+	case r.Findings.Questions != nil:
+		f := r.Findings.Questions
+		k := f.Kappa[slices.Index(f.Layers, f.At)]
+		h.Sentence += fmt.Sprintf(" A labeller fitted to their state at the end of the question agrees with recorded stages at a quadratic kappa of %s on contexts that it was not fitted to.", report.Estimate(k, 2))
+		row := task.HeadlineRow{Measure: "quadratic kappa at " + f.At, Value: report.Estimate(k, 2)}
+		if f.Words != nil {
+			row.Baseline, row.Warned = report.Estimate(f.Words.Kappa, 2)+", words of the turn", f.Words.Kappa.Value >= k.Value
+		}
+		h.Rows = append(h.Rows, row)
+	}
+	return h, nil
+}
+
+// partRows are the difference between the conditions and what it is made of, at the layer
+// on which the conclusion rests.
+func partRows(f *probe.Findings) (out []task.HeadlineRow) {
+	at := slices.Index(f.Layers, f.At)
+	if at < 0 || at >= len(f.Decomposition) {
+		return nil
+	}
+	d := f.Decomposition[at]
+	for _, x := range []struct {
+		name     string
+		effect   *probe.Effect
+		baseline *probe.Effect
+	}{{"Δelic, D − ND", d.Elic, d.Placebo}, {"of it Δctx, reading the prompt", d.Ctx, nil}, {"of it Δtext, what the model wrote", d.Text, nil}} {
+		if x.effect == nil {
+			continue
+		}
+		row := task.HeadlineRow{Measure: x.name, Value: report.Estimate(x.effect.Estimate, 3), Warned: f.Verdict.Sentence != probe.Collapse}
+		if x.baseline != nil {
+			row.Baseline = report.Estimate(x.baseline.Estimate, 3) + ", fixed lines"
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
 // Cautions are what a reader must know before a finding is cited.
 func (r *Result) Cautions(context.Context) ([]string, error) {
 	if r.Findings == nil || r.Findings.Cells == nil {
@@ -137,9 +186,11 @@ func (r *Result) Cautions(context.Context) ([]string, error) {
 	if f.Left > 0 {
 		out = append(out, fmt.Sprintf("%d dialogues are left out of the probes: a text or a state is missing", f.Left))
 	}
+	var cuts []task.Cut
 	for _, text := range slices.Sorted(maps.Keys(f.Cut)) {
-		out = append(out, task.CutCaution(text+" lines that states were read after", f.Cut[text], f.N)...)
+		cuts = append(cuts, task.Cut{What: text + " lines that states were read after", K: f.Cut[text], N: f.N})
 	}
+	out = append(out, task.CutCaution(cuts...)...)
 	for _, c := range f.Cells {
 		if c.Cell.Context == probe.ContextD {
 			out = append(out, "under D the prompt names the stage that the probes look for")
