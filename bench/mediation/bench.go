@@ -35,7 +35,7 @@ func (Bench) About() task.About {
 		Scale:   instrumentSettings,
 		Data:    map[string]any{StepUtterance: Utterance{}, StepSimulate: Continuation{}, StepLabel: Labels{}, StepJudge: Judgement{}},
 		Metrics: Metrics{}, Row: Row{},
-		Short: "How well does a model mediate: its line, the simulated continuation, the stages, a judge",
+		Short: "How well a model mediates: stages after its line, and a judge",
 		Long: `mediate lets the model speak at the conflict turn, simulates how the two speakers
 go on, labels the conflict speaker's DMIS stage after every turn and lets a judge
 rate the line. Four roles, each its own model if you like; a role is a model name,
@@ -82,7 +82,7 @@ func (Bench) Flags(f *pflag.FlagSet) task.Call {
 	task.Choose(f, "rubric", "none", "stage")
 	f.StringVar(&c.Turn, "turn", "gold", "where it speaks: gold, or predicted:RUN of a timing run")
 	task.Suggest(f, "turn", "gold", predicted)
-	f.StringVar(&c.Utterances, "utterances", "", `lines made elsewhere instead of the model's: a run, or a JSON file {"per_sid":[{"sid","predicted_turn","utterance"}]}`)
+	f.StringVar(&c.Utterances, "utterances", "", `lines made elsewhere instead of the model's: a run, or a JSON file {"per_sid": [{"sid", "predicted_turn", "utterance"}]}`)
 	f.StringVar(&c.Baselines, "baselines", "", "a mediation run whose baselines are used; it must have the same simulator, labeller, judge, data and seed")
 	f.IntVar(&c.CardItems, "card-items", DefaultCardItems, "dialogues whose recorded continuations are labelled for the labeller card: the run's, and without --limit training records beyond them")
 	f.StringSliceVar(&c.Labels, "labels", nil, "files of ccmed label in the place of the recorded labels: one, or two whose agreement is what a labeller can reach")

@@ -25,7 +25,7 @@ func (Bench) About() task.About {
 		Roles: map[string]string{StepReason: Role, StepDecide: Role, StepUtterance: Role},
 		Scale: []string{"first_turn"},
 		Data:  map[string]any{StepReason: reasoning{}, StepDecide: Decision{}, StepUtterance: Utterance{}}, Metrics: Scored{}, Row: Row{},
-		Short: "When does a model step in: ask after every turn, or for the turn",
+		Short: "When a model steps in: asked after every turn, or for the turn",
 		Long: `timing asks a model when a mediator should step into each dialogue and compares
 its turn with the turn at which the conflict was scripted.
 

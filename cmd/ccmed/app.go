@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -160,10 +162,41 @@ Start with: ccmed doctor`,
 		a.metricsCmd(), a.suiteCmd(), a.probeCmd(), a.sftCmd(), a.runsCmd(), a.compareCmd(), a.reportCmd(), a.docsCmd(), a.engineCheckCmd())
 	a.addBenches(root)
 	root.AddCommand(topics(a.benches)...)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped "+strconv.Itoa(helpWidth)))
 	root.InitDefaultHelpCmd()
+	groupCommands(root)
+	fitHelp(root)
 	wrapArgs(root)
 	a.complete(root)
 	return root
+}
+
+// groups are the purposes of commands, in the order of a study. A benchmark's command that
+// is none of these measures.
+var groups = []struct{ id, title, commands string }{
+	{"prepare", "Prepare:", "doctor engine data label"},
+	{"measure", "Measure:", "score metrics suite"},
+	{"understand", "Look inside and fine-tune:", "probe sft"},
+	{"read", "Read the results:", "runs compare report"},
+	{"tool", "The tool itself:", "docs"},
+}
+
+// groupCommands sorts the commands by purpose, so that help lists them so.
+func groupCommands(root *cobra.Command) {
+	of := map[string]string{}
+	for _, g := range groups {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, name := range strings.Fields(g.commands) {
+			of[name] = g.id
+		}
+	}
+	root.SetHelpCommandGroupID("tool")
+	root.SetCompletionCommandGroupID("tool")
+	for _, c := range root.Commands() {
+		if c.IsAvailableCommand() {
+			c.GroupID = cmp.Or(of[c.Name()], "measure")
+		}
+	}
 }
 
 var parsing = regexp.MustCompile(`: strconv\.Parse(\w+): parsing ".*": (invalid syntax|value out of range)$`)

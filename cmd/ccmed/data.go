@@ -153,7 +153,7 @@ func (a *app) dataValidateCmd() *cobra.Command {
 	d := task.Records{}
 	cmd := &cobra.Command{
 		Use:     "validate DIR",
-		Short:   "Check records: broken JSON, missing turns, duplicate ids, unknown stages, turns out of order",
+		Short:   "Check records: JSON, turns and their order, ids, stages",
 		Example: "  ccmed data validate CC-Mediation/data",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -195,7 +195,7 @@ func (a *app) dataValidateCmd() *cobra.Command {
 func (a *app) dataSampleCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "sample DIR",
-		Short:   "Write the embedded sample of 12 dialogues, as an example of the format",
+		Short:   "Write the embedded sample of 12 dialogues",
 		Example: "  ccmed data sample my-dialogues",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -260,7 +260,7 @@ same seed gives the same split.`,
 func (a *app) dataPromptsCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "prompts DIR",
-		Short:   "Write the prompt templates into a folder, to change them and use them with --prompts",
+		Short:   "Write the prompt templates, to change and use with --prompts",
 		Example: "  ccmed data prompts my-prompts",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {

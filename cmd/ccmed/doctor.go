@@ -14,7 +14,7 @@ func (a *app) doctorCmd() *cobra.Command {
 	m := fleet.Flags{}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "What works on this machine, and one fix for each fault",
+		Short: "What works on this machine, and a remedy for each fault",
 		Long: `doctor checks the Ollama server and its models, the in-process engine, Python and its
 packages of training, the GPU, the disks of runs and caches, and limits of this
 process; with --model also that model: its context, its log-probabilities, and

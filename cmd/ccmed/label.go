@@ -25,7 +25,7 @@ import (
 )
 
 func (a *app) labelCmd() *cobra.Command {
-	cmd := &cobra.Command{Use: "label", Short: "Give the conflict speaker's turns their stages by hand, and compare two people's"}
+	cmd := &cobra.Command{Use: "label", Short: "Give turns their stages by hand, and compare two people's"}
 	cmd.AddCommand(a.labelTurnsCmd(), a.labelAgreeCmd())
 	return cmd
 }
@@ -244,7 +244,7 @@ func (a *app) labelAgreeCmd() *cobra.Command {
 	d := task.Records{}
 	cmd := &cobra.Command{
 		Use:   "agree DIR|RUN A [B]",
-		Short: "How far the labels of two people agree, or one's with the labeller's of a run",
+		Short: "How far two people's labels agree, or one's with a labeller's",
 		Example: `  ccmed label agree CC-Mediation/data anna.jsonl ben.jsonl
   ccmed label agree runs/MEDIATION anna-run.jsonl`,
 		Args: cobra.RangeArgs(2, 3),

@@ -32,7 +32,8 @@ func (a *app) metricsCmd() *cobra.Command {
   {"pre":[6 numbers],"post":[6 numbers]}
       the shift between two stage distributions: signed_w1_paige, signed_w1_index,
       w1_paige, js, tv, dominance, expected_pre, expected_post (Paige scale)
-  {"pre_stage":0-5,"intervention_turn":n,"last_turn":n,"trajectory":[[turn,stage],...]}
+  {"pre_stage":0-5,"intervention_turn":n,"last_turn":n,
+   "trajectory":[[turn,stage],...]}
       the trajectory AUC: auc_paige, auc_index; null, and unscored says why, where
       no turn after the intervention is labelled
   {"top_logprobs":[{"token":"4","logprob":-0.1},...]}

@@ -264,7 +264,7 @@ func (a *app) probeReportCmd() *cobra.Command {
 	var format, out string
 	cmd := &cobra.Command{
 		Use:   "report STORE",
-		Short: "Show the findings of a store: by layer, taken apart, and the sentence they allow",
+		Short: "Show the findings of a store and the conclusion they support",
 		Example: `  ccmed probe report runs/STORE
   ccmed probe report runs/STORE --format csv
   ccmed probe report runs/STORE --format html --out probes.html`,

@@ -261,7 +261,13 @@ func (a *app) executeIn(ctx context.Context, f *fleet.Fleet, r *runFlags, dir *r
 type showRun func(path string, sections []report.Section) error
 
 // tables is the showRun that prints the sections.
-func (a *app) tables(_ string, sections []report.Section) error { return a.print(sections) }
+func (a *app) tables(path string, sections []report.Section) error {
+	if err := a.print(sections); err != nil {
+		return err
+	}
+	a.note("next: %s", commandLine([]string{"report", path}))
+	return nil
+}
 
 // finish scores a run that was made, writes its metrics and shows them.
 func (a *app) finish(ctx context.Context, path string, sum run.Summary, j *job, show showRun) error {

@@ -27,7 +27,7 @@ func (a *app) scoreCmd() *cobra.Command {
 	var format, condition, rule string
 	cmd := &cobra.Command{
 		Use:   "score FILE...",
-		Short: "Annotate and score dialogues and predictions made elsewhere, or a run again",
+		Short: "Score dialogues and predictions made elsewhere, or a run again",
 		Long: `score takes
 
   a run            and computes its metrics again from its samples

@@ -34,7 +34,7 @@ func (a *app) sftPackageCmd() *cobra.Command {
 	p := packageFlags{}
 	cmd := &cobra.Command{
 		Use:   "package",
-		Short: "Bring a trained model into Ollama, with its decision head, and verify it against PyTorch",
+		Short: "Bring a trained model into Ollama and verify it against PyTorch",
 		Long: `package merges what was learnt into the base, converts the result to GGUF, gives it
 to Ollama with the template, system text and parameters of the base, and puts the
 decision head and a card beside it, both bound to the model's digest. [/SPEAK] is
