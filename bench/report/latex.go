@@ -9,8 +9,14 @@ import (
 
 // LaTeX writes a table as a floating one for a paper, its title as caption, in the style of
 // the package booktabs.
-func (t Table) LaTeX() string {
+func (t Table) LaTeX() string { return t.labelled("") }
+
+// labelled is LaTeX with a label to refer to; "" for none.
+func (t Table) labelled(label string) string {
 	var b strings.Builder
+	if label != "" {
+		label = "\\label{" + label + "}\n"
+	}
 	spec := ""
 	var head []string
 	for _, c := range t.Columns {
@@ -21,7 +27,7 @@ func (t Table) LaTeX() string {
 		}
 		head = append(head, latex(c.Name))
 	}
-	fmt.Fprintf(&b, "\\begin{table}[t]\n\\centering\n\\caption{%s}\n\\begin{tabular}{%s}\n\\toprule\n%s \\\\\n\\midrule\n", latex(t.Title), spec, strings.Join(head, " & "))
+	fmt.Fprintf(&b, "\\begin{table}[t]\n\\centering\n\\caption{%s}\n%s\\begin{tabular}{%s}\n\\toprule\n%s \\\\\n\\midrule\n", latex(t.Title), label, spec, strings.Join(head, " & "))
 	for _, r := range t.Rows {
 		var cells []string
 		for i := range t.Columns {
@@ -48,7 +54,8 @@ func (t Table) LaTeX() string {
 // latexMarks are the characters that TeX reads as commands, and those of our tables
 // that the fonts of pdfTeX do not have.
 var latexMarks = strings.NewReplacer(`\`, `\textbackslash{}`, "{", `\{`, "}", `\}`, "$", `\$`, "&", `\&`, "#", `\#`, "%", `\%`, "_", `\_`,
-	"^", `\textasciicircum{}`, "`", `\textasciigrave{}`, "~", `$\sim$`, "<", "$<$", ">", "$>$", "|", "$|$", `"`, "''", "−", "$-$", "Δ", `$\Delta$`, "±", `$\pm$`, "≤", `$\le$`, "≥", `$\ge$`, "→", `$\to$`, "…", `\ldots{}`)
+	"^", `\textasciicircum{}`, "`", `\textasciigrave{}`, "~", `$\sim$`, "<", "$<$", ">", "$>$", "|", "$|$", "−", "$-$", "Δ", `$\Delta$`, "±", `$\pm$`, "≤", `$\le$`, "≥", `$\ge$`, "→", `$\to$`, "…", `\ldots{}`,
+	"κ", `$\kappa$`, "λ", `$\lambda$`, "τ", `$\tau$`, "ρ", `$\rho$`, "α", `$\alpha$`, "×", `$\times$`, "†", `\textdagger{}`, "√", `$\surd$`)
 
 // minus finds the sign of a number, for which a hyphen stands.
 var minus = regexp.MustCompile(`(^|[\s\[(])-(\d)`)
@@ -61,7 +68,12 @@ func latex(s string) string {
 		}
 		return r
 	}, s)
+	// Quotation marks come in pairs: the first opens.
+	for k := 0; strings.Contains(s, `"`); k++ {
+		s = strings.Replace(s, `"`, []string{"\x00", "\x01"}[k%2], 1)
+	}
 	s = minus.ReplaceAllString(latexMarks.Replace(strings.Join(strings.Fields(s), " ")), "$1$$-$$$2")
+	s = strings.NewReplacer("\x00", `\textquotedblleft{}`, "\x01", `\textquotedblright{}`).Replace(s)
 	if strings.HasPrefix(s, "*") || strings.HasPrefix(s, "(") {
 		s = "{" + s[:1] + "}" + s[1:] // as the first of a row it would be read as an argument of the command before
 	}

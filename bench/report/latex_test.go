@@ -4,7 +4,7 @@ import "testing"
 
 func TestLaTeX(t *testing.T) {
 	for in, want := range map[string]string{
-		`50 % of a_b & "c" #1 {x} $5 ^ \input`: `50 \% of a\_b \& ''c'' \#1 \{x\} \$5 \textasciicircum{} \textbackslash{}input`,
+		`50 % of a_b & "c" #1 {x} $5 ^ \input`: "50 \\% of a\\_b \\& \\textquotedblleft{}c\\textquotedblright{} \\#1 \\{x\\} \\$5 \\textasciicircum{} \\textbackslash{}input",
 		"-0.2 [-0.5, 0.1]":                     "$-$0.2 {[}$-$0.5, 0.1]",
 		"B − A, ΔAUC ± 1":                      `B $-$ A, $\Delta$AUC $\pm$ 1`,
 		"~":                                    `$\sim$`,

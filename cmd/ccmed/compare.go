@@ -13,7 +13,7 @@ import (
 
 func (a *app) compareCmd() *cobra.Command {
 	var o compare.Options
-	var base, format string
+	var base, format, figures string
 	cmd := &cobra.Command{
 		Use:   "compare RUN_A RUN_B...",
 		Short: "Differences of runs, paired by dialogue, with intervals",
@@ -56,7 +56,7 @@ format, for: benchstat -col run FILE`,
 				}
 				format = "json"
 			}
-			return a.compare(cmd.Context(), args, base, format, o)
+			return a.compare(cmd.Context(), args, base, format, figures, o)
 		},
 	}
 	fl := cmd.Flags()
@@ -64,11 +64,12 @@ format, for: benchstat -col run FILE`,
 	fl.Int64Var(&o.Seed, "seed", 1, "seed of resampling")
 	fl.BoolVar(&o.Force, "force", false, "pair runs that differ in data, labeller, simulator, prompts or scale")
 	fl.BoolVar(&o.Unpaired, "unpaired", false, "compare as independent samples, whatever differs")
+	fl.StringVar(&figures, "figures", "", "folder for a paper: each figure as SVG and PDF, each table as LaTeX and Markdown")
 	fl.StringVar(&format, "format", "table", "table, json, markdown, latex or benchstat")
 	return cmd
 }
 
-func (a *app) compare(ctx context.Context, paths []string, base, format string, o compare.Options) error {
+func (a *app) compare(ctx context.Context, paths []string, base, format, figures string, o compare.Options) error {
 	write, ok := map[string]func(*compare.Comparison) error{
 		"table": func(c *compare.Comparison) error { return a.print(c.Sections()) },
 		"json":  func(c *compare.Comparison) error { return a.encode(c) },
@@ -95,6 +96,9 @@ func (a *app) compare(ctx context.Context, paths []string, base, format string, 
 	c, err := compare.Compare(ctx, runs, o)
 	if err != nil {
 		return err
+	}
+	if figures != "" {
+		return a.writeFigures(figures, c.Sections())
 	}
 	return write(c)
 }

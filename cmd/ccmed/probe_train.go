@@ -261,7 +261,7 @@ func (a *app) openExtraction(path string) (*task.Run, error) {
 }
 
 func (a *app) probeReportCmd() *cobra.Command {
-	var format, out string
+	var format, out, figures string
 	cmd := &cobra.Command{
 		Use:   "report STORE",
 		Short: "Show the findings of a store and the conclusion they support",
@@ -269,14 +269,15 @@ func (a *app) probeReportCmd() *cobra.Command {
   ccmed probe report runs/STORE --format csv
   ccmed probe report runs/STORE --format html --out probes.html`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return a.probeReport(args[0], format, out) },
+		RunE: func(_ *cobra.Command, args []string) error { return a.probeReport(args[0], format, out, figures) },
 	}
+	cmd.Flags().StringVar(&figures, "figures", "", "folder for a paper: each figure as SVG and PDF, each table as LaTeX and Markdown")
 	cmd.Flags().StringVar(&format, "format", "table", "table, markdown, html, json or csv")
 	cmd.Flags().StringVar(&out, "out", "", "file to write instead of standard output; one that exists is kept")
 	return cmd
 }
 
-func (a *app) probeReport(path, format, out string) error {
+func (a *app) probeReport(path, format, out, figures string) error {
 	dir, err := a.openExtraction(path)
 	if err != nil {
 		return err
@@ -287,6 +288,9 @@ func (a *app) probeReport(path, format, out string) error {
 	}
 	model := dir.Manifest().Identity.ModelNames()
 	sections := found.Sections(model)
+	if figures != "" {
+		return a.writeFigures(figures, sections)
+	}
 	return a.writeOut(out, func(w io.Writer) error {
 		switch format {
 		case "table":

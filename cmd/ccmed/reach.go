@@ -30,7 +30,7 @@ const (
 var reaches = reachOf(map[reach]string{
 	starts:   "python interpreter",
 	contacts: "host",
-	writes:   "out cache venv force",
+	writes:   "out cache venv force figures",
 	reads:    "apply base baselines config data embedder chat-template gguf judge labeller model package prompts prove-on runs simulator train tuned",
 	plain: "alpha backend base-model batch by card-items cells concurrency condition conditions contexts continue-final controls cosine-margin dropout " +
 		"dry-run dtype edits epochs eval-steps evaluate exclude-seen-contexts first-turn folds format fraction gpu-layers grace grad-accum " +

@@ -31,6 +31,7 @@ var reportFormats = map[string]struct {
 
 type reportFlags struct {
 	out, title, format string
+	figures            string
 	force              bool
 	seed               int64
 }
@@ -52,7 +53,8 @@ everything as data, --format md what a page has without its figures and dialogue
 --out - writes to standard output.`,
 		Example: `  ccmed report runs/TIMING runs/MEDIATION --out report.html
   ccmed report runs/STORE --out probes.html
-  ccmed report runs/NIGHT --format json --out night.json`,
+  ccmed report runs/NIGHT --format json --out night.json
+  ccmed report runs/NIGHT --figures paper`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if a.json && !cmd.Flags().Changed("format") {
@@ -67,6 +69,7 @@ everything as data, --format md what a page has without its figures and dialogue
 	f := cmd.Flags()
 	f.StringVar(&r.out, "out", "", "file to write, - for standard output (default report.html, report.json or report.md)")
 	f.StringVar(&r.format, "format", "html", "html, json or md")
+	f.StringVar(&r.figures, "figures", "", "folder for a paper instead of a page: each figure as SVG and PDF, each table as LaTeX and Markdown")
 	f.StringVar(&r.title, "title", "ccmed report", "title of the page")
 	f.BoolVar(&r.force, "force", false, "replace a file that exists")
 	f.Int64Var(&r.seed, "seed", 0, "seed of resampling (default: each run's own)")
@@ -77,6 +80,16 @@ func (a *app) report(ctx context.Context, paths []string, r *reportFlags) error 
 	format, ok := reportFormats[r.format]
 	if !ok {
 		return usagef("unknown --format %q; known are html, json and md", r.format)
+	}
+	if r.figures != "" {
+		if r.out != "" {
+			return usagef("--figures writes a folder and no page; leave --out out")
+		}
+		sections, err := a.reportSections(ctx, paths, r.seed)
+		if err != nil {
+			return err
+		}
+		return a.writeFigures(r.figures, sections)
 	}
 	out := r.out
 	if out == "" {
@@ -102,6 +115,16 @@ func (a *app) report(ctx context.Context, paths []string, r *reportFlags) error 
 		return fmt.Errorf("write the report: %w", err)
 	}
 	a.note("%s written", out)
+	return nil
+}
+
+// writeFigures writes the figures and tables of sections as files for a paper.
+func (a *app) writeFigures(dir string, sections []report.Section) error {
+	files, err := report.WriteFiles(dir, sections)
+	if err != nil {
+		return err
+	}
+	a.note("%d files written in %s", len(files), dir)
 	return nil
 }
 
