@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -94,6 +95,14 @@ func TestTinyProbes(t *testing.T) {
 	contains("train on turns", ccmed(t, nil, append([]string{"probe", "train", at("turns")}, quick...)...), "swap", "bag of words")
 	contains("report of turns", ccmed(t, nil, "probe", "report", at("turns"), "--format", "html"), "<svg")
 
+	// NumPy and safetensors read the same states.
+	ccmed(t, nil, "probe", "export", at("store"), "--out", at("arrays"))
+	ccmed(t, nil, "probe", "export", at("turns"), "--layers", "block.1", "--out", at("turn-arrays"))
+	check := exec.Command(trainingPython(t), "-c", arraysAgree, at("store"), at("arrays"), at("turns"), at("turn-arrays"))
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("exported arrays: %v\n%s", err, out)
+	}
+
 	// A labeller is fitted to the recorded stages and asked in the labeller's place.
 	ccmed(t, nil, "probe", "extract", "--model", model, "--num-ctx", "1024", "--threads", "1", "--data", at("some.jsonl"), "--questions", "--out", at("questions"))
 	contains("train on questions", ccmed(t, nil, append([]string{"probe", "train", at("questions")}, quick...)...), "A labeller fitted to recorded stages", "words of the turn", "(chosen)")
@@ -126,6 +135,42 @@ func TestTinyProbes(t *testing.T) {
 		t.Errorf("verify of changed findings: %d\n%s", code, out)
 	}
 }
+
+// arraysAgree compares exported arrays with the store, by readers that are not ours.
+const arraysAgree = `
+import glob, json, os, sys
+import numpy as np
+from safetensors import safe_open
+for store, arrays in ((sys.argv[1], sys.argv[2]), (sys.argv[3], sys.argv[4])):
+    samples = {}
+    for line in open(os.path.join(store, "samples.jsonl")):
+        s = json.loads(line)
+        if s["step"] == "states":
+            samples[s["item"]] = s["data"]
+    files = sorted(glob.glob(os.path.join(arrays, "*.npz")))
+    assert len(files) == len(glob.glob(os.path.join(store, "*.safetensors"))) > 0, files
+    for file in files:
+        z = np.load(file)
+        meta = json.loads(z["meta.json"])
+        path = os.path.join(store, os.path.basename(file)[:-4] + ".safetensors")
+        with safe_open(path, "np") as f:
+            states, names = f.get_tensor("states"), json.loads(f.metadata()["layers"])
+        X, y, group = z["X"], z["y"], z["group"]
+        assert X.dtype == np.float32 and y.dtype == np.int64, (X.dtype, y.dtype)
+        assert X.shape[0] == len(meta["layers"]) and X.shape[1] == len(y) == len(group) == len(meta["items"]), X.shape
+        cell = {k: v for k, v in meta["cell"].items() if k != "kind"}
+        for i, item in enumerate(meta["items"]):
+            d = samples[item]
+            places = [p for p in d["states"] if {k: v for k, v in p["cell"].items() if k != "kind"} == cell]
+            labels = {t["row"]: t["label"] for t in d.get("turns", [])}
+            matching = [p for p in places if all(np.array_equal(states[names.index(l)][p["row"]].astype(np.float32), X[k][i]) for k, l in enumerate(meta["layers"]))]
+            assert matching, (file, item)
+            if cell["text"] == "original":
+                assert meta["stages"][y[i]] in [labels[p["row"]] for p in matching], (file, item)
+            else:
+                assert meta["stages"][y[i]] == d["stage"], (file, item)
+            assert meta["groups"][group[i]] == d["context"]
+`
 
 func readFile(t *testing.T, path string, after func()) string {
 	t.Helper()
