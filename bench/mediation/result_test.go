@@ -60,9 +60,9 @@ func TestRoleCautions(t *testing.T) {
 		t.Errorf("models of their own: %q", got)
 	}
 	for says, got := range map[string]string{
-		"mediator and labeller are the same model": said(infer.Model{Name: "again", Digest: "sha256:1"}, other),
-		"same family (gemma2)":                     said(infer.Model{Name: "l", Digest: "sha256:2", Family: "gemma2"}, other),
-		"mediator and simulator are the same model":                        said(other, infer.Model{Name: "m", Digest: "sha256:1"}),
+		"mediator and labeller are the same model":  said(infer.Model{Name: "again", Digest: "sha256:1"}, other),
+		"same family (gemma2)":                      said(infer.Model{Name: "l", Digest: "sha256:2", Family: "gemma2"}, other),
+		"mediator and simulator are the same model": said(other, infer.Model{Name: "m", Digest: "sha256:1"}),
 	} {
 		if !strings.Contains(got, says) {
 			t.Errorf("no %q in %q", says, got)

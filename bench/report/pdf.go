@@ -25,15 +25,14 @@ var (
 
 // pen is how a shape is drawn on paper: what its classes say in figure.css.
 type pen struct {
-	stroke, fill  *rgb
-	width         float64
-	dash          []float64
-	opacity       float64 // of the fill
-	size          float64 // of text
-	bold          bool
-	text          rgb
-	hue           rgb
-	strokeWithHue bool
+	stroke, fill *rgb
+	width        float64
+	dash         []float64
+	opacity      float64 // of the fill
+	size         float64 // of text
+	bold         bool
+	text         rgb
+	hue          rgb
 }
 
 // penOf reads the classes of a shape.

@@ -19,12 +19,15 @@ var waysToAsk = map[Mode]string{
 
 // Headline is the result in a minute.
 func (r *Result) Headline(context.Context) (task.Headline, error) {
+	return r.headline(r.in.Identity().ModelNames()), nil
+}
+
+func (r *Result) headline(model string) task.Headline {
 	m := r.Scored.Metrics
-	model := r.in.Identity().ModelNames()
 	h := task.Headline{Sentence: fmt.Sprintf("%s was asked %s, in %d dialogues.", model, waysToAsk[m.Mode], m.N)}
 	if m.Scored == 0 {
 		h.Sentence += " No answer could be scored, so that nothing can be said of its timing."
-		return h, nil
+		return h
 	}
 	accuracy := float64(m.Correct) / float64(m.Scored)
 	value := report.Pct(m.Correct, m.Scored)
@@ -43,6 +46,8 @@ func (r *Result) Headline(context.Context) (task.Headline, error) {
 		h.Sentence += " It gives the same answer " + m.DegenerateAnswer + ": this shows no sense of timing."
 	case best.Accuracy >= accuracy:
 		h.Sentence += " That does not show that it understands when to step in."
+	case m.TurnAcc != nil && best.Accuracy > 0 && m.TurnAcc.Lo <= best.Accuracy:
+		h.Sentence += " The interval holds that share: the model is not shown to be better than the rule."
 	case len(r.Baselines) == 0:
 		h.Sentence += " No rule without a language model stands beside it, so that nobody knows how easy these dialogues are."
 	default:
@@ -63,7 +68,7 @@ func (r *Result) Headline(context.Context) (task.Headline, error) {
 		h.Rows = append(h.Rows, task.HeadlineRow{Measure: "AUROC within a dialogue", Value: interval(m.AUROC.Within), Baseline: fmt.Sprintf("%.3f, %s", chance, rule),
 			Warned: m.AUROC.Within.Value <= chance})
 	}
-	return h, nil
+	return h
 }
 
 // percents writes bounds of a share.

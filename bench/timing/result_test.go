@@ -20,9 +20,9 @@ func TestCautions(t *testing.T) {
 	}
 	for says, c := range map[string]struct{ with, without func(*Scored) }{
 		"same answer for 95 of 100 dialogues (steps in after turn 3)": {func(s *Scored) { s.DegenerateAnswer = "for 95 of 100 dialogues (steps in after turn 3)" }, func(*Scored) {}},
-		"unscored dialogues: 2 (no mass)":                   {func(s *Scored) { s.Unscored = map[string]int{"no mass": 2} }, func(*Scored) {}},
-		"longest turn) does as well or better: 70.0 %":      {func(s *Scored) { s.Correct = 70 }, func(s *Scored) { s.Correct = 71 }},
-		"marker phrases are in the turns":                   {func(s *Scored) { s.Baselines[1].Accuracy = 0.86 }, func(s *Scored) { s.Baselines[1].Accuracy = 0.49 }},
+		"unscored dialogues: 2 (no mass)":                             {func(s *Scored) { s.Unscored = map[string]int{"no mass": 2} }, func(*Scored) {}},
+		"longest turn) does as well or better: 70.0 %":                {func(s *Scored) { s.Correct = 70 }, func(s *Scored) { s.Correct = 71 }},
+		"marker phrases are in the turns":                             {func(s *Scored) { s.Baselines[1].Accuracy = 0.86 }, func(s *Scored) { s.Baselines[1].Accuracy = 0.49 }},
 		"of reasonings end at their cap": {func(s *Scored) { s.Cut = map[string]Rate{StepReason: {K: 3, N: 50}} },
 			func(s *Scored) { s.Cut = map[string]Rate{StepReason: {K: 2, N: 50}} }},
 		"of lines end at their cap": {func(s *Scored) { s.Cut = map[string]Rate{StepUtterance: {K: 1, N: 2}} }, func(*Scored) {}},
