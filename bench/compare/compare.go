@@ -7,6 +7,7 @@
 package compare
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -282,8 +283,8 @@ func refuse(a, b Run) error {
 
 // Alike returns the comparisons of the runs among paths that can be compared: finished ones
 // of one task with equal data and instruments, whose benchmark has measures. Where a run
-// cannot be compared, a note says why.
-func Alike(ctx context.Context, a *task.Archive, paths []string) ([]report.Section, error) {
+// cannot be compared, a note says why. names are what runs are called, by path.
+func Alike(ctx context.Context, a *task.Archive, paths []string, names map[string]string) ([]report.Section, error) {
 	byTask := map[string][]string{}
 	var tasks []string
 	for _, p := range paths {
@@ -312,6 +313,9 @@ func Alike(ctx context.Context, a *task.Archive, paths []string) ([]report.Secti
 		}
 		if _, _, err := measures(ctx, runs[0]); errors.Is(err, task.ErrNoMeasures) {
 			continue
+		}
+		for i, r := range runs {
+			runs[i].Name = cmp.Or(names[r.Path], r.Name)
 		}
 		alike := runs[:1:1]
 		for _, r := range runs[1:] {

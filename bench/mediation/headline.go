@@ -19,7 +19,7 @@ var headlineMetrics = []struct {
 }{
 	{DAUC, "ΔAUC", []string{Generic}},
 	{DW1, "ΔW1", []string{Generic}},
-	{Judge, "Judge, 1 to 5", []string{Generic}},
+	{Judge, "Judge (1 to 5)", []string{Generic}},
 }
 
 // Headline is the result in a minute.
@@ -31,25 +31,28 @@ func (r *Result) Headline(context.Context) (task.Headline, error) {
 		}
 		return none
 	}
-	mediator, labeller := name(RoleMediator, "a mediator whose lines were given"), name(RoleLabeller, "a labeller")
 	n := 0
 	for _, c := range m.Conditions {
 		n = max(n, c.N)
 	}
-	h := task.Headline{Sentence: fmt.Sprintf("%s said a line in each of %d conflicts, the talk was simulated to its end, and %s gave the conflict speaker's stage after every turn.", mediator, n, labeller)}
+	h := task.Headline{Asked: "Asked for one line to both speakers where the conflict breaks out"}
+	who := fmt.Sprintf("spoke in %d dialogues, simulated to their end; %s gave the conflict speaker's stages", n, name(RoleLabeller, "a labeller"))
+	if name(RoleLabeller, "") == name(RoleMediator, "") {
+		who = fmt.Sprintf("spoke in %d dialogues, simulated to their end, and gave the conflict speaker's stages itself", n)
+	}
 	switch {
 	case m.Withheld():
-		h.Sentence += " The labels cannot carry a number, so that nothing is said of how well it mediates"
+		h.Sentence = who + "; the labels cannot carry a number, so that nothing is known of how well it mediates"
 		if m.Labeller != nil && len(m.Labeller.Why) > 0 {
 			h.Sentence += ": " + m.Labeller.Why[0]
 		}
 		h.Sentence += "."
-		h.Rows = []task.HeadlineRow{{Measure: "AUC, signed W1 and Judge", Value: "withheld", Warned: true}}
+		h.Rows = []task.HeadlineRow{{Measure: "AUC and signed W1, all conditions", Value: "withheld", Warned: true}}
 		return h, nil
 	case m.Grade == Weak:
-		h.Sentence += fmt.Sprintf(" The labels are weak (kappa %.2f): no number here is a finding.", m.Labeller.Kappa)
+		h.Sentence = who + fmt.Sprintf("; the labels are weak (kappa %.2f): no number here is a finding.", m.Labeller.Kappa)
 	default:
-		h.Sentence += m.gain()
+		h.Sentence = who + "." + m.gain()
 	}
 	values := map[string]ConditionMetrics{}
 	for _, c := range m.Conditions {

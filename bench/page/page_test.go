@@ -1,6 +1,7 @@
 package page
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -32,12 +33,15 @@ func TestRunCautions(t *testing.T) {
 }
 
 func TestACautionOfSeveralRunsStandsOnce(t *testing.T) {
-	parts := []Part{{Name: "a", Cautions: []string{"few", "unfinished"}}, {Name: "b", Cautions: []string{"few"}}, {Name: "c", Cautions: []string{"leaks"}}}
-	sections := Compose(parts, nil)
-	if want := []string{"a, b: few", "a: unfinished", "c: leaks"}; !slices.Equal(sections[0].Notes, want) {
-		t.Errorf("%q, want %q", sections[0].Notes, want)
+	parts := []Part{{Name: "a", Task: "timing", Cautions: []string{"early", "late"}, Small: []string{"few"}}, {Name: "b", Task: "timing", Cautions: []string{"early"}, Small: []string{"few"}},
+		{Name: "c", Task: "mediation", Cautions: []string{"leaks"}, Small: []string{"few"}, Common: []string{"unfinished"},
+			Headline: &task.Headline{Rows: []task.HeadlineRow{{Measure: "AUC, ND", Warned: true}, {Measure: "AUC, D"}}}}}
+	lists := Compose(parts, nil)[1].Lists
+	want := []report.List{{Title: "All measures", Items: []string{"c: unfinished"}}, {Title: "c: AUC", Items: []string{"leaks"}}, {Title: "Timing", Items: []string{"early", "a: late"}}, {Title: "All intervals", Items: []string{"few"}}}
+	if !reflect.DeepEqual(lists, want) {
+		t.Errorf("%q, want %q", lists, want)
 	}
-	if got := Compose([]Part{{Name: "a"}}, nil)[0].Notes; len(got) != 1 || !strings.HasPrefix(got[0], "nothing here speaks against") {
+	if got := Compose([]Part{{Name: "a"}}, nil)[0].Lists[0].Items; len(got) != 1 || !strings.HasPrefix(got[0], "nothing here speaks against") {
 		t.Errorf("without a caution: %q", got)
 	}
 }
@@ -48,14 +52,14 @@ func TestCompose(t *testing.T) {
 	browser := func(title string) report.Browser {
 		return report.Browser{Name: "dialogues", Title: "id", Facets: []report.Facet{{Name: "stage"}}, Items: []report.Item{{Title: title, Facets: [][]string{{"Denial"}}}}}
 	}
-	one := Part{Name: "a", Item: "dialogue", Sections: []report.Section{{Title: "Timing"}}, Browser: browser("1"), Notes: []string{"cut"}}
-	two := Part{Name: "b", Item: "dialogue", Before: []report.Section{{Title: "Before and after"}}, Sections: []report.Section{{Title: "Timing"}}, Browser: browser("2")}
+	one := Part{Name: "a", Task: "timing", Item: "dialogue", Sections: []report.Section{{Title: "Timing"}}, Browser: browser("1"), Notes: []string{"cut"}}
+	two := Part{Name: "b", Task: "timing", Item: "dialogue", Before: []report.Section{{Title: "Before and after"}}, Sections: []report.Section{{Title: "Timing"}}, Browser: browser("2")}
 	var titles []string
 	sections := Compose([]Part{one, two}, []report.Section{{Title: "Comparison"}})
 	for _, s := range sections {
 		titles = append(titles, s.Title)
 	}
-	if want := []string{"Read this before you cite", "Before and after", "Comparison", "a: Timing", "b: Timing", "Every dialogue"}; !slices.Equal(titles, want) {
+	if want := []string{"Read this before you cite", "Before and after", "Comparison", "Timing: 2 runs", "a: Timing", "b: Timing", "Every dialogue"}; !slices.Equal(titles, want) {
 		t.Errorf("%q, want %q", titles, want)
 	}
 	last := sections[len(sections)-1]
@@ -85,21 +89,46 @@ func TestComposeBeginsWithTheOutcome(t *testing.T) {
 	part := func(name string, warned bool) Part {
 		return Part{Name: name, Model: "m", Item: "dialogue", Sections: []report.Section{{Title: "Timing"}}, Provenance: &report.Section{Title: "What was run"},
 			Browser:  report.Browser{Name: "dialogues", Title: "id", Items: []report.Item{{Title: "1"}}},
-			Headline: &task.Headline{Sentence: "It steps in.", Rows: []task.HeadlineRow{{Measure: "accuracy", Value: "50.0 %", Baseline: "40.0 %, words", Warned: warned}}}}
+			Headline: &task.Headline{Sentence: "steps in.", Rows: []task.HeadlineRow{{Measure: "accuracy", Value: "50.0 %", Baseline: "40.0 %, words", Warned: warned}}}}
 	}
 	sections := Compose([]Part{part("a", true), part("b", false)}, nil)
 	first := sections[0]
-	if want := []string{"a: It steps in.", "b: It steps in."}; first.Title != "What came out" || !slices.Equal(first.Lead, want) {
+	if want := []string{"a: steps in.", "b: steps in."}; first.Title != "What came out" || !slices.Equal(first.Lead, want) {
 		t.Errorf("first comes %q: %q", first.Title, first.Lead)
 	}
 	rows := first.Tables[0].Rows
-	if len(rows) != 2 || rows[0][3].String() != "50.0 % †" || rows[1][3].String() != "50.0 %" || len(first.Tables[0].Notes) != 1 {
+	if len(rows) != 2 || rows[0][2].String() != "50.0 % †" || rows[1][2].String() != "50.0 %" || len(first.Tables[0].Notes) != 1 {
 		t.Errorf("rows %v, notes %q", rows, first.Tables[0].Notes)
 	}
 	if n := len(sections); sections[n-1].Title != "b: What was run" || sections[n-2].Title != "a: What was run" || sections[n-3].Browser == nil {
 		t.Errorf("last come %q, %q and %q", sections[n-3].Title, sections[n-2].Title, sections[n-1].Title)
 	}
-	if alone := Compose([]Part{part("a", false)}, nil); alone[0].Lead[0] != "It steps in." || alone[0].Tables[0].Notes != nil {
+	if alone := Compose([]Part{part("a", false)}, nil); alone[0].Lead[0] != "m steps in." || alone[0].Tables[0].Notes != nil {
 		t.Errorf("of one run: %q, %q", alone[0].Lead, alone[0].Tables[0].Notes)
+	}
+}
+
+// A name is short and tells a run from its neighbours; the folder is in the provenance.
+func TestName(t *testing.T) {
+	part := func(folder, model, of string, options map[string]any) Part {
+		return Part{Name: folder, Model: model, Task: of, Options: options, Provenance: &report.Section{Tables: []report.Table{report.NewFacts().Table}}}
+	}
+	parts := []Part{
+		part("n/t1", "Gemma-2B.Q4_1", "timing", map[string]any{"mode": "stream", "first_turn": 3}),
+		part("n/t2", "Gemma-2B.Q4_1", "timing", map[string]any{"mode": "pick", "first_turn": 3}),
+		part("n/m", "Gemma-2B.Q4_1", "mediation", nil),
+		part("a/x", "phi", "timing", map[string]any{"seed": 1}), part("b/x", "phi", "timing", map[string]any{"seed": 1}),
+		part("q4", "Llama.Q4_1", "timing", nil), part("q8", "Llama.Q8_0", "timing", nil),
+	}
+	Name(parts)
+	var got []string
+	for _, p := range parts {
+		got = append(got, p.Name)
+	}
+	if want := []string{"Gemma-2B timing stream", "Gemma-2B timing pick", "Gemma-2B mediation", "phi timing a/x", "phi timing b/x", "Llama.Q4_1 timing", "Llama.Q8_0 timing"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if folder := parts[0].Provenance.Tables[0].Rows[0][1].String(); folder != "n/t1" {
+		t.Errorf("the provenance names the folder %q", folder)
 	}
 }

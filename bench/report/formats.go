@@ -144,7 +144,10 @@ func markdown(sections []Section) string {
 		}
 	}
 	for _, s := range sections {
-		if s.Title != "" {
+		switch {
+		case s.Title != "" && s.Sub:
+			add("### " + inline(s.Title))
+		case s.Title != "":
 			add("## " + inline(s.Title))
 		}
 		for _, l := range s.Lead {
@@ -161,6 +164,12 @@ func markdown(sections []Section) string {
 				add(markdownTable(t))
 			}
 			notes(t.Notes)
+		}
+		for _, l := range s.Lists {
+			if l.Title != "" {
+				add("### " + inline(l.Title))
+			}
+			notes(l.Items)
 		}
 		for _, p := range s.Passages {
 			add("### " + inline(p.name()))

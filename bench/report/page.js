@@ -82,7 +82,7 @@
     }
     return ['{"sections":[', ...parts, ']}'];
   };
-  const save = element('a', { download: 'report.json', class: 'button' }, 'Save everything as JSON');
+  const save = element('a', { download: 'report.json', class: 'button' }, 'Save as JSON');
   const linkTo = (parts) => URL.createObjectURL(new Blob(parts, { type: 'application/json' }));
   if (packed) {
     save.href = '#';

@@ -20,15 +20,24 @@ import (
 // Section is one part of a report.
 type Section struct {
 	Title string `json:"title"`
+	// Sub says that the section is a part of the one before.
+	Sub bool `json:"sub,omitempty"`
 	// Lead are sentences that stand before all else.
 	Lead    []string `json:"lead,omitempty"`
 	Notes   []string `json:"notes,omitempty"`
+	Lists   []List   `json:"lists,omitempty"`
 	Text    string   `json:"text,omitempty"` // printed as it is, for prompts and the like
 	Tables  []Table  `json:"tables,omitempty"`
 	Figures []Figure `json:"figures,omitempty"`
 	// Passages are long texts shown as they are.
 	Passages []Passage `json:"passages,omitempty"`
 	Browser  *Browser  `json:"browser,omitempty"`
+}
+
+// List is a titled list of sentences.
+type List struct {
+	Title string   `json:"title"`
+	Items []string `json:"items"`
 }
 
 // Passage is a text that is shown as it is, such as a prompt or a command line. A

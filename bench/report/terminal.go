@@ -87,6 +87,13 @@ func terminal(sections []Section, color bool, width int) (string, error) {
 			}
 			add(b.String() + body + notes(t.Notes))
 		}
+		for _, l := range s.Lists {
+			title := ""
+			if l.Title != "" {
+				title = paint(bold, wrap(l.Title, width))
+			}
+			add(title + notes(l.Items))
+		}
 		for _, p := range s.Passages {
 			add(paint(bold, wrap(p.name(), width)) + strings.TrimRight(visible.Text(p.Text), "\n") + "\n")
 		}
@@ -101,7 +108,11 @@ func terminal(sections []Section, color bool, width int) (string, error) {
 			for _, l := range lines {
 				longest = max(longest, twwidth.Width(l))
 			}
-			head = paint(bold, append(lines, strings.Repeat("═", longest)))
+			line := "═"
+			if s.Sub {
+				line = "─"
+			}
+			head = paint(bold, append(lines, strings.Repeat(line, longest)))
 		}
 		if section := head + strings.Join(parts, "\n"); section != "" {
 			out = append(out, section)

@@ -83,10 +83,10 @@ type Beside interface {
 
 // Headline is a result in a minute.
 type Headline struct {
-	// Sentence says in plain words what was asked, what came out, how sure it is, and what
-	// it may not be cited for.
-	Sentence string
-	Rows     []HeadlineRow
+	// Asked says what was asked, Sentence in plain words what came out, how sure it is, and
+	// what it may not be cited for. The sentence's subject is the model, and stands before it.
+	Asked, Sentence string
+	Rows            []HeadlineRow
 }
 
 // HeadlineRow is a measure of a headline.

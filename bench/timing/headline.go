@@ -8,25 +8,25 @@ import (
 	"github.com/ccmed/ccmed/bench/task"
 )
 
-// waysToAsk says how a mode asks, after "was asked".
+// waysToAsk says how a mode asks.
 var waysToAsk = map[Mode]string{
-	Stream:   "after every turn whether a mediator should step in now",
-	Pick:     "once, with the whole dialogue before it, after which turn a mediator should step in",
-	CoT:      "once, after reasoning in words, after which turn a mediator should step in",
-	given:    "elsewhere when a mediator should step in",
-	DualHead: "through its decision head after every turn whether a mediator should step in now",
+	Stream:   "Asked after every turn whether a mediator should step in now",
+	Pick:     "Asked once, with the whole dialogue before it, after which turn a mediator should step in",
+	CoT:      "Asked once, after reasoning in words, after which turn a mediator should step in",
+	given:    "With decisions made elsewhere",
+	DualHead: "Asked through its decision head after every turn whether a mediator should step in now",
 }
 
 // Headline is the result in a minute.
 func (r *Result) Headline(context.Context) (task.Headline, error) {
-	return r.headline(r.in.Identity().ModelNames()), nil
+	return r.headline(), nil
 }
 
-func (r *Result) headline(model string) task.Headline {
+func (r *Result) headline() task.Headline {
 	m := r.Scored.Metrics
-	h := task.Headline{Sentence: fmt.Sprintf("%s was asked %s, in %d dialogues.", model, waysToAsk[m.Mode], m.N)}
+	h := task.Headline{Asked: waysToAsk[m.Mode]}
 	if m.Scored == 0 {
-		h.Sentence += " No answer could be scored, so that nothing can be said of its timing."
+		h.Sentence = fmt.Sprintf("gave no answer that could be scored in %d dialogues: nothing is known of its timing.", m.N)
 		return h
 	}
 	accuracy := float64(m.Correct) / float64(m.Scored)
@@ -35,22 +35,22 @@ func (r *Result) headline(model string) task.Headline {
 		value = fmt.Sprintf("%s %s", value, percents(m.TurnAcc.Bounds()))
 	}
 	best := r.bestBaseline()
-	h.Sentence += fmt.Sprintf(" It steps in right after the conflict breaks out in %s", value)
+	h.Sentence = "steps in right after the conflict breaks out in " + value
 	if best.Accuracy > 0 {
 		h.Sentence += fmt.Sprintf("; the best rule without a language model (%s) does in %s", best.Name, best.Share())
 	}
-	h.Sentence += "."
 	warned := true
 	switch {
 	case m.DegenerateAnswer != "":
-		h.Sentence += " It gives the same answer " + m.DegenerateAnswer + ": this shows no sense of timing."
+		h.Sentence += ". It gives the same answer " + m.DegenerateAnswer + ", which shows no sense of timing."
 	case best.Accuracy >= accuracy:
-		h.Sentence += " That does not show that it understands when to step in."
+		h.Sentence += ", so that this does not show that it understands when to step in."
 	case m.TurnAcc != nil && best.Accuracy > 0 && m.TurnAcc.Lo <= best.Accuracy:
-		h.Sentence += " The interval holds that share: the model is not shown to be better than the rule."
+		h.Sentence += ". The interval holds that share: the model is not shown to be better than the rule."
 	case len(r.Baselines) == 0:
-		h.Sentence += " No rule without a language model stands beside it, so that nobody knows how easy these dialogues are."
+		h.Sentence += ". No rule without a language model stands beside it, so that nobody knows how easy these dialogues are."
 	default:
+		h.Sentence += "."
 		warned = false
 	}
 	baseline := ""
@@ -60,9 +60,12 @@ func (r *Result) headline(model string) task.Headline {
 	h.Rows = append(h.Rows, task.HeadlineRow{Measure: "turn accuracy", Value: value, Baseline: baseline, Warned: warned})
 	if m.AUROC != nil {
 		rule, chance := "chance", 0.5
-		for name, v := range map[string]float64{"position": m.AUROC.Position, "length of the turn": m.AUROC.Length} {
-			if v > chance {
-				rule, chance = name, v
+		for _, x := range []struct {
+			name  string
+			value float64
+		}{{"position", m.AUROC.Position}, {"length of the turn", m.AUROC.Length}} {
+			if x.value > chance {
+				rule, chance = x.name, x.value
 			}
 		}
 		h.Rows = append(h.Rows, task.HeadlineRow{Measure: "AUROC within a dialogue", Value: interval(m.AUROC.Within), Baseline: fmt.Sprintf("%.3f, %s", chance, rule),

@@ -543,7 +543,7 @@ func TestBrowserScreenshot(t *testing.T) {
 	c.open(writeReport(t, "Scripted answers over the built-in sample", dir))
 	eval[bool](c, `(() => {
 		const run = document.querySelector('.controls select');
-		run.value = 'timing';
+		run.value = 'scripted timing';
 		run.dispatchEvent(new Event('change'));
 		document.querySelectorAll('.items > li:not([hidden]) details')[2].open = true;
 		return true;
@@ -576,25 +576,17 @@ func TestBrowserFirstScreen(t *testing.T) {
 	data, ds := scriptedRecords(t, 15)
 	dir := t.TempDir()
 	scriptedTiming(t, filepath.Join(dir, "t"), data, ds)
-	sections, err := newApp().reportSections(t.Context(), []string{filepath.Join(dir, "t")}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var html bytes.Buffer
-	if err := report.Write(&html, report.HTML, sections, report.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(dir, "page.html")
-	if err := os.WriteFile(file, html.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	one := writeReport(t, "one", filepath.Join(dir, "t"))
+	scriptedMediation(t, filepath.Join(dir, "m"), data, ds, scriptedMediator{say: func(int) string { return "a line" }})
 	c := newChromium(t)
-	c.open(file)
-	for _, width := range []int64{1280, 400} {
-		c.do(chromedp.EmulateViewport(width, 800))
-		for what, selector := range map[string]string{"sentence": "section:nth-of-type(1) .lead", "table": "section:nth-of-type(1) table tbody tr", "first caution": "section:nth-of-type(2) .notes li"} {
-			if bottom := eval[float64](c, "document.querySelector('"+selector+"').getBoundingClientRect().bottom"); bottom > 800 {
-				t.Errorf("%d wide: the %s ends at %.0f of 800", width, what, bottom)
+	for file, widths := range map[string][]int64{one: {1280, 400}, writeReport(t, "two", dir): {1280}} {
+		c.open(file)
+		for _, width := range widths {
+			c.do(chromedp.EmulateViewport(width, 800))
+			for what, selector := range map[string]string{"sentence": "section:nth-of-type(1) .lead", "table": "section:nth-of-type(1) tbody tr:last-child", "first caution": "section:nth-of-type(2) .notes li"} {
+				if bottom := eval[float64](c, "document.querySelector('"+selector+"').getBoundingClientRect().bottom"); bottom > 800 {
+					t.Errorf("%s, %d wide: the %s ends at %.0f of 800", file, width, what, bottom)
+				}
 			}
 		}
 	}

@@ -17,7 +17,7 @@ const module = "github.com/ccmed/ccmed/"
 // floors are the packages of CONTRIBUTING.md, from what anyone may import to what
 // nobody does.
 var floors = [][]string{
-	{"bench/dmis", "bench/stats", "bench/disk", "bench/strictjson", "bench/checksum", "bench/visible", "bench/usage", "probe/linear", "bench/schema", "scripts",
+	{"bench/dmis", "bench/stats", "bench/disk", "bench/strictjson", "bench/checksum", "bench/visible", "bench/usage", "probe/linear", "bench/schema", "docs", "scripts",
 		"infer/llamacpp/internal/libffi"},
 	{"infer", "infer/ollama", "infer/openai", "infer/llamacpp", "infer/cache", "infer/infertest", "infer/internal/prefix", "infer/internal/reasoning",
 		"infer/internal/transport", "infer/fleet"},

@@ -182,10 +182,15 @@ func (a *app) reportSections(ctx context.Context, paths []string, seed int64) ([
 	if len(shown) == 0 {
 		return nil, errors.New("none of these runs can be reported")
 	}
+	page.Name(parts)
+	shownAs := map[string]string{}
+	for i, f := range folders {
+		runs[i].Name, shownAs[f.path] = parts[i].Name, parts[i].Name
+	}
 	if err := page.AddBeside(parts, runs, seed); err != nil {
 		return nil, err
 	}
-	compared, err := compare.Alike(ctx, a.opened(), shown)
+	compared, err := compare.Alike(ctx, a.opened(), shown, shownAs)
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +222,7 @@ func trainingPart(ctx context.Context, name, path string) (page.Part, error) {
 		return page.Part{}, err
 	}
 	head, err := sft.Described(m, commandLine)
-	return page.Part{Name: name, Sections: sections, Provenance: &head, Cautions: m.Cautions()}, err
+	return page.Part{Name: name, Task: "training", Sections: sections, Provenance: &head, Cautions: m.Cautions()}, err
 }
 
 // runFolder is a run to report; within says that only a folder above it was named.

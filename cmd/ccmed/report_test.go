@@ -258,7 +258,7 @@ func TestReportJoinsTasks(t *testing.T) {
 			conditions[c] = true
 		}
 	}
-	if runs["t"] != 4 || runs["m"] != 4 || !conditions[string(timing.Stream)] || !conditions[mediation.ND] {
+	if runs["scripted timing"] != 4 || runs["scripted mediation"] != 4 || !conditions[string(timing.Stream)] || !conditions[mediation.ND] {
 		t.Errorf("the runs are %v, the conditions %v", runs, conditions)
 	}
 }

@@ -126,8 +126,7 @@ func (r *Result) Sections(context.Context) ([]report.Section, error) {
 
 // Headline is the result in a minute.
 func (r *Result) Headline(context.Context) (task.Headline, error) {
-	model := r.in.Identity().ModelNames()
-	h := task.Headline{Sentence: fmt.Sprintf("The hidden states of %s were stored over %d dialogues.", model, len(r.in.Identity().Items))}
+	h := task.Headline{Sentence: fmt.Sprintf("had its hidden states stored over %d dialogues.", len(r.in.Identity().Items))}
 	switch {
 	case r.Findings == nil:
 		h.Sentence += " No probe has been trained on them yet."
