@@ -2,10 +2,13 @@ package probe
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 
+	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/probe/activation"
@@ -44,6 +47,60 @@ func (files cellFiles) close() error {
 		errs = append(errs, f.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// rowsOfTurns is what extractions with a row for every turn of a dialogue share.
+type rowsOfTurns struct {
+	order []dialogue.Dialogue
+	first map[string]int // row of each dialogue's first turn
+	total int            // turns of all dialogues
+	files cellFiles
+}
+
+// use gives each dialogue its rows; count says how many it needs.
+func (x *rowsOfTurns) use(ds []dialogue.Dialogue, count func(dialogue.Dialogue) (int, error)) error {
+	x.order, x.first, x.total = ds, map[string]int{}, 0
+	for _, d := range ds {
+		n, err := count(d)
+		if err != nil {
+			return err
+		}
+		x.first[d.Key()] = x.total
+		x.total += n
+	}
+	return nil
+}
+
+// Rows is the number of turns of all dialogues that Use got.
+func (x *rowsOfTurns) Rows() int { return x.total }
+
+// Close closes the files.
+func (x *rowsOfTurns) Close() error {
+	err := x.files.close()
+	x.files = nil
+	return err
+}
+
+// task asks do about every dialogue.
+func (x *rowsOfTurns) task(do func(context.Context, infer.Backend, run.Unit[dialogue.Dialogue], run.Lookup) (run.Sample, error)) run.Task[dialogue.Dialogue] {
+	t := run.Task[dialogue.Dialogue]{Name: "extract", Steps: []run.Step[dialogue.Dialogue]{{Name: StepStates, Do: do}}}
+	for _, d := range x.order {
+		t.Units = append(t.Units, run.Unit[dialogue.Dialogue]{Item: d.Key(), Group: d.Key(), Value: d})
+	}
+	return t
+}
+
+// keep stores the states of a dialogue's turns with their checksums.
+func (x *rowsOfTurns) keep(ctx context.Context, r StateReader, out *TurnStates, seqs []infer.Sequence, places map[want][]place) (run.Sample, error) {
+	var err error
+	if out.NonFinite, err = x.files.store(ctx, r, seqs, places); err != nil {
+		return run.Sample{}, fmt.Errorf("read the hidden states: %w", err)
+	}
+	if err := x.files.sum(out.States); err != nil {
+		return run.Sample{}, fmt.Errorf("add up the hidden states: %w", err)
+	}
+	data, err := json.Marshal(out)
+	return run.Sample{Data: data}, err
 }
 
 // sum takes the checksums of rows into their places.

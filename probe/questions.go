@@ -2,7 +2,6 @@ package probe
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -35,11 +34,8 @@ type QuestionExtraction struct {
 	DType  activation.DType
 	Model  infer.Model
 
-	order []dialogue.Dialogue
+	rowsOfTurns
 	asked map[string][]Question
-	first map[string]int // row of each dialogue's first question
-	total int
-	files cellFiles
 }
 
 // HoldsQuestions tells whether a run directory holds states at the ends of questions.
@@ -51,23 +47,23 @@ func HoldsQuestions(dir *run.Dir) bool {
 // Use sets the dialogues, which give the rows. An extraction that goes on, or is one of
 // several shards, gets all of them.
 func (x *QuestionExtraction) Use(ds []dialogue.Dialogue) error {
-	x.order, x.asked, x.first, x.total = ds, map[string][]Question{}, map[string]int{}, 0
-	for _, d := range ds {
+	x.asked = map[string][]Question{}
+	err := x.use(ds, func(d dialogue.Dialogue) (int, error) {
 		qs, err := x.Ask(d)
 		if err != nil {
-			return fmt.Errorf("ask about dialogue %s: %w", d.Key(), err)
+			return 0, fmt.Errorf("ask about dialogue %s: %w", d.Key(), err)
 		}
-		x.asked[d.Key()], x.first[d.Key()] = qs, x.total
-		x.total += len(qs)
+		x.asked[d.Key()] = qs
+		return len(qs), nil
+	})
+	if err != nil {
+		return err
 	}
 	if x.total == 0 {
 		return errors.New("no turn of the dialogues carries the name of a stage; there is nothing to ask about")
 	}
 	return nil
 }
-
-// Questions is the number of rows.
-func (x *QuestionExtraction) Questions() int { return x.total }
 
 // Bytes is what the file needs on disk.
 func (x *QuestionExtraction) Bytes() int64 {
@@ -86,21 +82,8 @@ func (x *QuestionExtraction) Open(ctx context.Context, dir *run.Dir) (err error)
 	return err
 }
 
-// Close closes the file.
-func (x *QuestionExtraction) Close() error {
-	err := x.files.close()
-	x.files = nil
-	return err
-}
-
 // Task returns the extraction over the dialogues that Use got.
-func (x *QuestionExtraction) Task() run.Task[dialogue.Dialogue] {
-	t := run.Task[dialogue.Dialogue]{Name: "extract", Steps: []run.Step[dialogue.Dialogue]{{Name: StepStates, Do: x.states}}}
-	for _, d := range x.order {
-		t.Units = append(t.Units, run.Unit[dialogue.Dialogue]{Item: d.Key(), Group: d.Key(), Value: d})
-	}
-	return t
-}
+func (x *QuestionExtraction) Task() run.Task[dialogue.Dialogue] { return x.task(x.states) }
 
 func (x *QuestionExtraction) states(ctx context.Context, _ infer.Backend, u run.Unit[dialogue.Dialogue], _ run.Lookup) (run.Sample, error) {
 	d := u.Value
@@ -118,15 +101,5 @@ func (x *QuestionExtraction) states(ctx context.Context, _ infer.Backend, u run.
 		out.States = append(out.States, activation.Place{Cell: questionCell, Row: row, Tokens: len(tokens), Token: at})
 		out.Turns = append(out.Turns, TurnState{Turn: q.Turn, Row: row, Label: q.Stage, Scripted: q.Turn == d.ConflictTurn, Text: q.Text})
 	}
-	if len(seqs) > 0 {
-		var err error
-		if out.NonFinite, err = x.files.store(ctx, x.Reader, seqs, places); err != nil {
-			return run.Sample{}, fmt.Errorf("read the hidden states: %w", err)
-		}
-	}
-	if err := x.files.sum(out.States); err != nil {
-		return run.Sample{}, fmt.Errorf("add up the hidden states: %w", err)
-	}
-	data, err := json.Marshal(out)
-	return run.Sample{Data: data}, err
+	return x.keep(ctx, x.Reader, &out, seqs, places)
 }

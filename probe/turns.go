@@ -2,7 +2,6 @@ package probe
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -46,12 +45,9 @@ type TurnExtraction struct {
 	Model    infer.Model
 	Seed     int64 // of the phrases that EditSwap takes
 
-	order  []dialogue.Dialogue
+	rowsOfTurns
 	rows   map[string]int // of each dialogue, in the cells of edits
-	first  map[string]int // row of each dialogue's first own turn
-	total  int            // own turns of all dialogues
 	editor *Editor
-	files  cellFiles
 }
 
 // TurnState is one own turn of the conflict agent.
@@ -129,11 +125,13 @@ func (x *TurnExtraction) Use(ds []dialogue.Dialogue) error {
 			return fmt.Errorf("the edit %s is named twice", e)
 		}
 	}
-	x.order, x.rows, x.first, x.total = ds, map[string]int{}, map[string]int{}, 0
+	x.rows = map[string]int{}
+	if err := x.use(ds, func(d dialogue.Dialogue) (int, error) { return len(ownTurns(d)), nil }); err != nil {
+		return err
+	}
 	var turns []ScriptedTurn
 	for i, d := range ds {
-		x.rows[d.Key()], x.first[d.Key()] = i, x.total
-		x.total += len(ownTurns(d))
+		x.rows[d.Key()] = i
 		turns = append(turns, ScriptedTurn{Item: d.Key(), Stage: d.Stage, Text: plain(d.Unmediated())[d.ConflictTurn-1].Message})
 	}
 	if x.total == 0 {
@@ -142,9 +140,6 @@ func (x *TurnExtraction) Use(ds []dialogue.Dialogue) error {
 	x.editor = NewEditor(turns, uint64(x.Seed))
 	return nil
 }
-
-// Turns is the number of rows of the cell of TextOriginal.
-func (x *TurnExtraction) Turns() int { return x.total }
 
 func (x *TurnExtraction) samples(c activation.Cell) int {
 	if c.Text == TextOriginal {
@@ -175,21 +170,8 @@ func (x *TurnExtraction) Open(ctx context.Context, dir *run.Dir) (err error) {
 	return err
 }
 
-// Close closes the files.
-func (x *TurnExtraction) Close() error {
-	err := x.files.close()
-	x.files = nil
-	return err
-}
-
 // Task returns the extraction over the dialogues that Use got.
-func (x *TurnExtraction) Task() run.Task[dialogue.Dialogue] {
-	t := run.Task[dialogue.Dialogue]{Name: "extract", Steps: []run.Step[dialogue.Dialogue]{{Name: StepStates, Do: x.states}}}
-	for _, d := range x.order {
-		t.Units = append(t.Units, run.Unit[dialogue.Dialogue]{Item: d.Key(), Group: d.Key(), Value: d})
-	}
-	return t
-}
+func (x *TurnExtraction) Task() run.Task[dialogue.Dialogue] { return x.task(x.states) }
 
 // Prompt is the mediator's ND prompt after the whole dialogue. What follows the
 // transcript in it is cut off before the model reads it.
@@ -302,14 +284,7 @@ func (x *TurnExtraction) states(ctx context.Context, _ infer.Backend, u run.Unit
 		seqs = append(seqs, infer.Sequence{Tokens: ts})
 		add(len(seqs)-1, len(ts)-1, to)
 	}
-	if out.NonFinite, err = x.files.store(ctx, x.Reader, seqs, places); err != nil {
-		return run.Sample{}, fmt.Errorf("read the hidden states: %w", err)
-	}
-	if err := x.files.sum(out.States); err != nil {
-		return run.Sample{}, fmt.Errorf("add up the hidden states: %w", err)
-	}
-	data, err := json.Marshal(out)
-	return run.Sample{Data: data}, err
+	return x.keep(ctx, x.Reader, &out, seqs, places)
 }
 
 // Markers returns how many marker phrases of each stage the edits go by.

@@ -192,7 +192,7 @@ func TestTurnRowsAreThoseOfAllDialogues(t *testing.T) {
 				rows[turn.Row] = item
 			}
 		}
-		if got := x.Turns(); shard == "2/2" && len(rows) != got {
+		if got := x.Rows(); shard == "2/2" && len(rows) != got {
 			t.Errorf("%d rows are filled, want %d", len(rows), got)
 		}
 	}

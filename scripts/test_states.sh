@@ -17,5 +17,5 @@ She says so in front of everyone; he bows, and the room goes quiet."
 "$python" "$here/hf_states.py" "$model" "$text" "$dir/smollm2.json"
 
 cd "$here/.."
-CCMED_REQUIRE=1 CCMED_REQUIRE_PYTHON=1 CCMED_TEST_MODEL=$model CCMED_TINY_MODELS=$dir \
+CCMED_REQUIRE=1 CCMED_REQUIRE_PYTHON=1 CCMED_TEST_PYTHON=$python CCMED_TEST_MODEL=$model CCMED_TINY_MODELS=$dir \
   go test -count=1 -run 'AgainstTransformers|TinyProbes' "$@" ./infer/llamacpp ./cmd/ccmed

@@ -313,7 +313,7 @@ func (c *call) planTurns(env task.Env, models task.Models, engine *llamacpp.Engi
 		// An edit may be longer than the turn that it replaces.
 		Longest: map[string][]infer.Prompt{role: ps}, Answer: map[string]int{role: 64},
 		Preview: func(context.Context) (task.Preview, error) {
-			env.Note("%d own turns of %d dialogues, %d layers x %d values, %d edits: %.1f MB on disk", x.Turns(), len(ds), len(engine.Layers()), engine.Width(),
+			env.Note("%d own turns of %d dialogues, %d layers x %d values, %d edits: %.1f MB on disk", x.Rows(), len(ds), len(engine.Layers()), engine.Width(),
 				len(x.Edits), float64(x.Bytes())/1e6)
 			return task.Preview{Calls: map[string][]infer.Prompt{role: ps}, First: map[string]infer.Prompt{role: first}}, nil
 		},
@@ -360,7 +360,7 @@ func (c *call) planQuestions(env task.Env, models task.Models, engine *llamacpp.
 		Settings: questionSettings{c.records.Settings(), true, named, string(x.DType), engine.Layers(), engine.Width()},
 		Longest:  map[string][]infer.Prompt{role: ps}, Answer: map[string]int{role: 8},
 		Preview: func(context.Context) (task.Preview, error) {
-			env.Note("%d questions about labelled turns of %d dialogues, %d layers x %d values: %.1f MB on disk", x.Questions(), len(ds), len(engine.Layers()), engine.Width(),
+			env.Note("%d questions about labelled turns of %d dialogues, %d layers x %d values: %.1f MB on disk", x.Rows(), len(ds), len(engine.Layers()), engine.Width(),
 				float64(x.Bytes())/1e6)
 			return task.Preview{Calls: map[string][]infer.Prompt{role: ps}, First: map[string]infer.Prompt{role: ps[0]}}, nil
 		},
