@@ -159,10 +159,11 @@ Start with: ccmed doctor`,
 	f.StringVar(&a.configFile, "config", "", "settings file (default ccmed.yaml in the working folder, when there)")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.configure(cmd) }
 	root.AddCommand(a.doctorCmd(), a.engineCmd(), a.dataCmd(), a.labelCmd(), a.scoreCmd(),
-		a.metricsCmd(), a.suiteCmd(), a.probeCmd(), a.sftCmd(), a.runsCmd(), a.compareCmd(), a.reportCmd(), a.docsCmd(), a.engineCheckCmd())
+		a.metricsCmd(), a.suiteCmd(), a.socratesCmd(), a.probeCmd(), a.sftCmd(), a.runsCmd(), a.compareCmd(), a.reportCmd(), a.docsCmd(), a.engineCheckCmd())
 	a.addBenches(root)
 	root.AddCommand(topics(a.benches)...)
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped "+strconv.Itoa(helpWidth)))
+	root.SetUsageTemplate(strings.NewReplacer(".FlagUsages", ".FlagUsagesWrapped "+strconv.Itoa(helpWidth), // and three words must leave room for a command
+		" for more information about a command", " for more").Replace(root.UsageTemplate()))
 	root.InitDefaultHelpCmd()
 	groupCommands(root)
 	fitHelp(root)

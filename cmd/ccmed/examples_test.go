@@ -144,6 +144,12 @@ func exampleHome(t *testing.T, env map[string]string) string {
 			t.Fatalf("labels of %s: exit code %d", name, code)
 		}
 	}
+	must("socrates scenarios import sample --out my-disputes")
+	if err := os.Mkdir("promediate", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write("promediate/hmo.json", `{"instruction": "A firm is late.\n## Key Issues", "issues": "1. Price: How much?\n2. Term: How long?",
+		"options": "1. Price\n(a) 7\n(b) 8\n2. Term\n(a) One year (b) Two", "names": {"Ann": "You sell.", "Bo": "You buy."}}`)
 	const data = " --data CC-Mediation/data --split evaluate --cache off"
 	must("timing --model gemma2:9b --out runs/NAME" + data)
 	must("timing --model phi3.5 --out runs/PHI" + data)

@@ -23,7 +23,7 @@ var floors = [][]string{
 		"infer/internal/transport", "infer/fleet"},
 	{"bench/run", "bench/prompt", "bench/dialogue", "bench/report"},
 	{"bench/published", "bench/suite", "probe/activation", "bench/task"},
-	{"bench/timing", "bench/mediation", "probe", "bench/compare", "bench/page", "bench/export"},
+	{"bench/timing", "bench/mediation", "bench/socrates/scenario", "probe", "bench/compare", "bench/page", "bench/export"},
 	{"sft", "probe/extract", "bench/task/tasktest"},
 	{"sft/dualhead", "bench/folder"},
 	{"cmd/ccmed/internal/doctor"},

@@ -33,7 +33,7 @@ var reaches = reachOf(map[reach]string{
 	writes:   "out cache venv force figures",
 	reads:    "apply base baselines config data embedder chat-template gguf judge labeller model package prompts prove-on runs simulator train tuned",
 	plain: "alpha backend base-model batch by card-items cells concurrency condition conditions contexts continue-final controls cosine-margin dropout " +
-		"dry-run dtype edits epochs eval-steps evaluate exclude-seen-contexts first-turn folds format fraction gpu-layers grace grad-accum " +
+		"domain dry-run dtype edits epochs eval-steps evaluate exclude-seen-contexts first-turn folds format fraction gpu-layers grace grad-accum " +
 		"gradient-checkpointing groups help hide-mediator history holdout item json kind labeller-rule lambda later-turns layers lenient limit load-in-4bit " +
 		"lr-adapter lr-head margin mask-markers max-failures max-length max-steps max-tokens mediation-limit method min-mass mode name no-color " +
 		"no-lead-in no-ollama nproc num-ctx patience pos-weight preset prove-n prove-tokens quantize quiet rank reason-tokens request-timeout resamples resume reuse-tokens " +
