@@ -11,6 +11,7 @@ import (
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/task"
+	"github.com/ccmed/ccmed/infer"
 )
 
 // conditionWords say how a condition's line comes about.
@@ -156,7 +157,7 @@ func (b *browser) add(item string) error {
 // after it with the labeller's stages, and the judge's answer.
 func (b *browser) condition(k browsed, o Outcome) (report.Block, Utterance, error) {
 	u, name := b.units[k], k.condition
-	out := report.Block{Title: name + ": " + conditionWords[name], Shares: task.StageNames()}
+	out := report.Block{Title: name + ": " + conditionWords[name], Beside: true, Shares: task.StageNames()}
 	miss := func(step, why string) {
 		if why != "" {
 			out.Notes = append(out.Notes, step+" unscored: "+why)
@@ -193,10 +194,10 @@ func (b *browser) condition(k browsed, o Outcome) (report.Block, Utterance, erro
 		}
 	}
 	if utt.Text != "" {
-		out.Turns = append(out.Turns, report.Turn{Name: fmt.Sprintf("after %d", utt.Turn), Speaker: "Mediator", Text: utt.Text})
+		out.Turns = append(out.Turns, report.Turn{Name: fmt.Sprintf("after %d", utt.Turn), Speaker: "Mediator", Text: utt.Text, Marks: cutMark(utt.Stop)})
 	}
 	for _, t := range cont.Turns {
-		turn := report.Turn{Name: strconv.Itoa(t.T), Speaker: fmt.Sprintf("speaker %d", t.Agent), Text: t.Text}
+		turn := report.Turn{Name: strconv.Itoa(t.T), Speaker: fmt.Sprintf("speaker %d", t.Agent), Text: t.Text, Marks: cutMark(t.Stop)}
 		if d, ok := b.Records[k.item]; ok {
 			turn.Speaker = cmp.Or(d.Name(t.Agent), turn.Speaker)
 		}
@@ -231,6 +232,14 @@ func (b *browser) condition(k browsed, o Outcome) (report.Block, Utterance, erro
 		}
 	}
 	return out, utt, nil
+}
+
+// cutMark marks a text that was cut.
+func cutMark(stop string) []string {
+	if stop == infer.StopLength {
+		return []string{task.CutMark}
+	}
+	return nil
 }
 
 // label puts the labeller's answer beside a turn.

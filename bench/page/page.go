@@ -211,7 +211,7 @@ func detailed(parts []Part) (out []report.Section) {
 				s := p.Sections[kind]
 				s.Sub = kind > 0 || len(group) > 1
 				if len(parts) > 1 {
-					s.Title = p.Name + ": " + s.Title
+					s.Title = p.Name + ": " + strings.TrimPrefix(s.Title, capital(name)+": ")
 				}
 				out = append(out, s)
 			}

@@ -42,9 +42,11 @@ type Item struct {
 
 // Block is a part of an open item: facts, then turns, then a text as it is.
 type Block struct {
-	Title string      `json:"title,omitempty"`
-	Notes []string    `json:"notes,omitempty"`
-	Facts [][2]string `json:"facts,omitempty"` // name and value
+	Title string `json:"title,omitempty"`
+	// Beside sets the block beside its neighbours that have it too.
+	Beside bool        `json:"beside,omitempty"`
+	Notes  []string    `json:"notes,omitempty"`
+	Facts  [][2]string `json:"facts,omitempty"` // name and value
 	// Value names the turns' values, which are drawn as a curve over the turns too.
 	Value string `json:"value,omitempty"`
 	// Shares name the parts of the turns' distributions.

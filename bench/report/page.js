@@ -135,6 +135,7 @@
     });
     return element('span', { class: 'measured' }, bars, `${names[top]} ${percent(values[top])}`);
   };
+  const mostSaid = 220; // characters
   const turn = (block, t) => {
     const head = element('p', { class: 'who' }, element('b', {}, [t.name, t.speaker].filter(Boolean).join(' · ')));
     for (const m of t.marks || []) head.append(' ', element('span', { class: 'tag' }, m));
@@ -145,23 +146,51 @@
     }
     if (t.shares) head.append(' ', shares(block.shares, t.shares));
     if (t.unscored) head.append(' ', element('span', { class: 'unscored' }, 'unscored: ' + t.unscored));
-    return element('li', {}, head, t.text ? element('p', { class: 'said', dir: 'auto' }, t.text) : '');
+    const item = element('li', {}, head);
+    if (!t.text) return item;
+    const text = element('p', { class: 'said', dir: 'auto' }, t.text);
+    item.append(text);
+    if (block.beside && t.text.length > mostSaid) { // columns are narrow: a long text is cut until it is asked for
+      text.classList.add('short');
+      const all = element('button', { type: 'button', 'aria-expanded': 'false' }, 'Show all');
+      all.addEventListener('click', () => {
+        all.setAttribute('aria-expanded', String(!text.classList.toggle('short')));
+        all.textContent = text.classList.contains('short') ? 'Show all' : 'Show less';
+      });
+      item.append(all);
+    }
+    return item;
+  };
+  // legend explains the bars of a distribution, where a part of an item has them.
+  const legend = (blocks) => {
+    const names = blocks.find((b) => b.shares && (b.turns || []).some((t) => t.shares))?.shares;
+    if (!names) return '';
+    return element('p', { class: 'note legend' }, shares(names, names.map((n, i) => (i === 1 ? 1 : 0.4))).firstChild,
+      `bars from left to right: ${names.join(', ')}; the highest is coloured and named`);
+  };
+  const part = (b) => {
+    const place = element('div', { class: b.turns && !b.beside ? 'part turned' : 'part' });
+    if (b.title) place.append(element('h3', {}, b.title));
+    for (const n of b.notes || []) place.append(element('p', { class: 'note', dir: 'auto' }, n));
+    if (b.facts) {
+      const list = element('dl');
+      for (const [k, v] of b.facts) list.append(element('div', v.length > 24 ? { class: 'wide' } : {}, element('dt', {}, k), element('dd', { dir: 'auto' }, v)));
+      place.append(list);
+    }
+    if (b.turns) {
+      if (b.value) place.append(curve(b));
+      place.append(element('ol', { class: 'turns' }, ...b.turns.map((t) => turn(b, t))));
+    }
+    if (b.text) place.append(element('pre', { class: 'text', dir: 'auto', tabindex: '0' }, b.text));
+    return place;
   };
   const opened = (blocks) => {
-    const body = element('div', { class: 'body' });
+    const body = element('div', { class: 'blocks' }, legend(blocks));
+    let row = null;
     for (const b of blocks) {
-      if (b.title) body.append(element('h3', {}, b.title));
-      for (const n of b.notes || []) body.append(element('p', { class: 'note', dir: 'auto' }, n));
-      if (b.facts) {
-        const list = element('dl');
-        for (const [k, v] of b.facts) list.append(element('div', {}, element('dt', {}, k), element('dd', { dir: 'auto' }, v)));
-        body.append(list);
-      }
-      if (b.turns) {
-        if (b.value) body.append(curve(b));
-        body.append(element('ol', { class: 'turns' }, ...b.turns.map((t) => turn(b, t))));
-      }
-      if (b.text) body.append(element('pre', { class: 'text', dir: 'auto', tabindex: '0' }, b.text));
+      if (!b.beside) row = null;
+      else if (!row) body.append(row = element('div', { class: 'beside' }));
+      (row || body).append(part(b));
     }
     return body;
   };
@@ -205,12 +234,35 @@
       byDetails.set(row.details, row);
     };
     const list = element('ul', { class: 'items' });
-    list.addEventListener('toggle', async (e) => { // toggle does not bubble: caught on its way down
-      const row = byDetails.get(e.target);
-      if (row && !row.built) {
-        row.built = true;
-        row.details.append(opened((packs.count ? (await packs.read(Math.floor(row.i / packs.size)))[row.i % packs.size] : row.item.blocks) || []));
+    const blocksOf = async (row) => (packs.count ? (await packs.read(Math.floor(row.i / packs.size)))[row.i % packs.size] : row.item.blocks) || [];
+    // An item's address is its run, where there are several, and its title.
+    const run = facets.find((f) => f.name === 'run');
+    const runOf = (row) => (run ? row.item.facets[run.index] || [] : []).join(', ');
+    const address = (row) => '#' + encodeURIComponent(`${browser.name}/${runOf(row)}/${row.item.title}`);
+    const build = async (row) => {
+      row.built = true;
+      const body = element('div', { class: 'body' });
+      const bar = element('p', { class: 'bar' }, element('a', { href: address(row) }, 'Link to this one'));
+      const sides = element('div', { class: 'sides' }, opened(await blocksOf(row)));
+      for (const other of rows) {
+        if (other === row || other.item.title !== row.item.title) continue;
+        const button = element('button', { type: 'button', 'aria-pressed': 'false' }, 'Beside: ' + runOf(other));
+        button.addEventListener('click', async () => {
+          const show = button.getAttribute('aria-pressed') === 'false';
+          for (const b of bar.querySelectorAll('button')) b.setAttribute('aria-pressed', 'false');
+          while (sides.children.length > 1) sides.lastChild.remove();
+          sides.classList.toggle('two', show);
+          button.setAttribute('aria-pressed', String(show));
+          if (show) sides.append(opened(await blocksOf(other)));
+        });
+        bar.append(' ', button);
       }
+      body.append(bar, sides);
+      row.details.append(body);
+    };
+    list.addEventListener('toggle', (e) => { // toggle does not bubble: caught on its way down
+      const row = byDetails.get(e.target);
+      if (row && !row.built) build(row);
     }, true);
 
     const ready = (row, blocks) => { row.haystack = texts([row.item, blocks], []).join('\n').toLowerCase(); };
@@ -306,6 +358,20 @@
     controls.addEventListener('submit', (e) => e.preventDefault());
     place.replaceChildren(controls, status, list, more);
     filter();
+    const go = () => {
+      const at = rows.findIndex((r) => location.hash.length > 1 && address(r) === location.hash);
+      if (at < 0) return;
+      if (!rows[at].li?.isConnected || rows[at].li.hidden) {
+        search.value = '';
+        selects.forEach((s) => { s.value = ''; });
+        most = Math.max(most, sorted.indexOf(rows[at]) + 1);
+        filter();
+      }
+      rows[at].details.open = true;
+      rows[at].li.scrollIntoView();
+    };
+    window.addEventListener('hashchange', go);
+    go();
     if (packs.count) return;
 
     // Texts are made ready for the first search while the reader looks around.

@@ -35,6 +35,9 @@ const (
 	absent   = "missing"
 )
 
+// CutMark marks a generated text that ended at its cap of tokens.
+const CutMark = "cut at its limit"
+
 // Measures that dialogues are sorted by.
 const (
 	GoldTurn      = "gold turn"

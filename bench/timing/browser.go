@@ -9,6 +9,7 @@ import (
 
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/task"
+	"github.com/ccmed/ccmed/infer"
 )
 
 // Browser holds every dialogue with the model's answers.
@@ -43,7 +44,11 @@ func (r *Result) Browser(ctx context.Context) (report.Browser, []string, error) 
 		curve.Facts = facts
 		it.Blocks = append(it.Blocks, curve)
 		if d.Reasoning != "" {
-			it.Blocks = append(it.Blocks, report.Block{Title: "What the model wrote before it chose", Text: d.Reasoning})
+			reasoning := report.Block{Title: "What the model wrote before it chose", Text: d.Reasoning}
+			if d.Line == nil && d.Stop == infer.StopLength {
+				reasoning.Notes = []string{task.CutMark}
+			}
+			it.Blocks = append(it.Blocks, reasoning)
 		}
 		if d.Line != nil {
 			it.Blocks = append(it.Blocks, d.spoken())
@@ -108,6 +113,9 @@ func (d Decided) spoken() report.Block {
 	}
 	if d.Line.Text != "" {
 		b.Turns = []report.Turn{{Name: fmt.Sprintf("after %d", d.Line.Turn), Speaker: "Mediator", Text: d.Line.Text}}
+		if d.Stop == infer.StopLength {
+			b.Turns[0].Marks = []string{task.CutMark}
+		}
 	}
 	return b
 }

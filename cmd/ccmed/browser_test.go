@@ -591,3 +591,66 @@ func TestBrowserFirstScreen(t *testing.T) {
 		}
 	}
 }
+
+// TestBrowserDialogue: the conditions of a dialogue stand beside each other on a desk and
+// below each other on a telephone, five of them on two screens; an address opens a dialogue,
+// and another run's answers stand beside it.
+func TestBrowserDialogue(t *testing.T) {
+	b := report.Browser{Name: "dialogues", Title: "id", Facets: []report.Facet{{Name: "run"}}}
+	for _, run := range []string{"one", "two"} {
+		for _, title := range []string{"1", "2"} {
+			it := report.Item{Title: title, Facets: [][]string{{run}}, Blocks: []report.Block{{Title: "Before", Turns: []report.Turn{{Name: "1", Text: "word of " + run}}}}}
+			for _, c := range []string{"ND", "D", "generic", "ground-truth", "unmediated"} {
+				block := report.Block{Title: c, Beside: true, Shares: task.StageNames()}
+				for i := range 7 {
+					block.Turns = append(block.Turns, report.Turn{Name: strconv.Itoa(i), Speaker: "A", Marks: []string{task.CutMark}, Shares: report.Values{0.5, 0.1, 0.1, 0.1, 0.1, 0.1},
+						Text: strings.Repeat("a long line that goes on ", 30)})
+				}
+				it.Blocks = append(it.Blocks, block)
+			}
+			b.Items = append(b.Items, it)
+		}
+	}
+	var html bytes.Buffer
+	if err := report.Write(&html, report.HTML, []report.Section{{Title: "Every dialogue", Browser: &b}}, report.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "dialogue.html")
+	if err := os.WriteFile(file, html.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c := newChromium(t)
+	const body = "document.querySelectorAll('.items > li')[3].querySelector('.body')"
+	tops := func() []float64 {
+		return eval[[]float64](c, "[...new Set([..."+body+".querySelectorAll('.beside > .part')].map((p) => Math.round(p.getBoundingClientRect().top)))]")
+	}
+	c.do(chromedp.EmulateViewport(1280, 800))
+	c.open(file + "#dialogues%2Ftwo%2F2")
+	c.await(body)
+	if top := eval[float64](c, body+".getBoundingClientRect().top"); top < 0 || top > 800 {
+		t.Errorf("the dialogue of the address begins at %.0f", top)
+	}
+	if n, high := len(tops()), eval[float64](c, body+".getBoundingClientRect().height"); n != 1 || high > 1600 {
+		t.Errorf("on a desk five conditions stand in %d rows, %.0f pixels high", n, high)
+	}
+	if n := eval[int](c, body+".querySelectorAll('.legend').length"); n != 1 {
+		t.Errorf("%d legends", n)
+	}
+	eval[bool](c, body+".querySelector('.turns button').click(), true")
+	if n := eval[int](c, body+".querySelectorAll('.said.short').length"); n != 34 {
+		t.Errorf("with one text shown whole %d of 35 are short", n)
+	}
+	eval[bool](c, body+".querySelector('.bar button').click(), true")
+	c.await(body + ".querySelectorAll('.sides > .blocks').length === 2")
+	if got := eval[string](c, body+".querySelector('.sides').lastChild.textContent"); !strings.Contains(got, "word of one") {
+		t.Error("the other run's dialogue is not beside it")
+	}
+	c.do(chromedp.EmulateViewport(400, 800))
+	if n := len(tops()); n != 10 {
+		t.Errorf("on a telephone ten conditions stand in %d rows", n)
+	}
+	if w := eval[int](c, "document.scrollingElement.scrollWidth"); w > 400 {
+		t.Errorf("on a telephone the page is %d wide", w)
+	}
+	c.quiet()
+}
