@@ -50,7 +50,7 @@ func (f *Findings) curvesFigures() []report.Figure {
 		}
 	}
 	return []report.Figure{{Title: "Accuracy of the stage by layer", Lines: lines,
-		Description: fmt.Sprintf("Accuracy of linear probes for the conflict's stage in %d layers, with 95 %% intervals, at the end of the prompt and of the model's utterance, with the stage named (D) and not named (ND).", len(f.Layers))}}
+		Description: fmt.Sprintf("Accuracy of linear probes for the conflict's stage in %d layers and %d dialogues, at the end of the prompt and of the model's utterance, with the stage named (D) and not named (ND). %s", len(f.Layers), f.N, f.whiskers())}}
 }
 
 // partsFigures show the decomposition by layer.
@@ -74,5 +74,10 @@ func (f *Findings) partsFigures() []report.Figure {
 		return nil
 	}
 	return []report.Figure{{Title: "The D−ND difference and its parts by layer", Lines: lines,
-		Description: "Differences in probe accuracy at the end of the utterance: the whole difference between the conditions, reading the prompt, what the model wrote, the same fixed line for every item, and what writing lost, with 95 % intervals."}}
+		Description: fmt.Sprintf("Differences in probe accuracy at the end of the utterance, in %d dialogues: the whole difference between the conditions, reading the prompt, what the model wrote, the same fixed line for every item, and what writing lost. %s", f.N, f.whiskers())}}
+}
+
+// whiskers says what the intervals of figures are.
+func (f *Findings) whiskers() string {
+	return fmt.Sprintf("Whiskers are 95 %% intervals from resampling %d groups (%s) of held-out predictions.", f.Groups, f.Grouping)
 }

@@ -332,6 +332,10 @@ func differenceSection(m Metrics) report.Section {
 
 // differenceFigure shows the paired differences with their intervals.
 func differenceFigure(m Metrics) report.Figure {
+	most := 0
+	for _, d := range m.Differences {
+		most = max(most, d.Value.N)
+	}
 	p := &report.Points{X: report.Axis{Name: "difference"}, References: []report.Reference{{Name: "no difference", Value: 0}}}
 	series := map[string]*report.Series{}
 	var order []string
@@ -359,7 +363,7 @@ func differenceFigure(m Metrics) report.Figure {
 		}
 		p.Series = append(p.Series, *s)
 	}
-	return report.Figure{Title: "Paired differences with 95 % intervals", Points: p, Description: "Each mark is a mean difference of two conditions over the same dialogues."}
+	return report.Figure{Title: "Paired differences with 95 % intervals", Points: p, Description: fmt.Sprintf("Each mark is a mean difference of two conditions over the same dialogues, at most %d. Whiskers are 95 %% intervals by Student's t with standard errors by scenario context.", most)}
 }
 
 // leastContexts is how many scenario contexts a stage's interval needs: of fewer it

@@ -133,7 +133,7 @@ func trajectorySection(m Metrics) (s report.Section, ok bool) {
 	}
 	s = report.Section{Title: "How the stance goes on", Tables: []report.Table{table},
 		Figures: []report.Figure{{Title: "Mean trajectory of stages", Lines: lines,
-			Description: "Mean position of the conflict speaker's most probable stage by normalised time, for each condition, with 95 % intervals over scenario contexts."}},
+			Description: "Mean position of the conflict speaker's most probable stage by normalised time, for each condition, with its number of dialogues n. Whiskers are 95 % intervals from resampling scenario contexts."}},
 		Notes: []string{"dialogues whose every label is scored; straight between turns, the first value carried back to τ = 0, as in the AUC"}}
 	return s, len(lines.Series) > 0
 }
@@ -155,7 +155,7 @@ func flowSection(m Metrics) (s report.Section, ok bool) {
 			}
 			h.Values = append(h.Values, row)
 		}
-		s.Figures = append(s.Figures, report.Figure{Title: c.Condition, Heat: h,
+		s.Figures = append(s.Figures, report.Figure{Title: "From which stage to which, " + c.Condition, Heat: h,
 			Description: fmt.Sprintf("Numbers of dialogues under %s by the conflict speaker's stage before the mediation and three turns after the conflict; those on the outlined diagonal stayed where they were.", c.Condition),
 			Notes:       []string{fmt.Sprintf("%d dialogues, %d more are unscored", f.Scored, f.Unscored)}})
 	}

@@ -111,6 +111,9 @@ func Find(t Topic) []Number {
 	return slices.DeleteFunc(slices.Clone(numbers), func(n Number) bool { return n.Topic != t })
 }
 
+// OfSameDialogues says whether so many dialogues can be those that the study evaluates on.
+func OfSameDialogues(n int) bool { return n >= evaluated-1 && n <= evaluated+1 }
+
 // Span returns the least and the greatest value of the numbers with an id: the
 // range over models.
 func Span(id string) (lo, hi float64) {

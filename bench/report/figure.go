@@ -20,8 +20,8 @@ import (
 //		References: []report.Reference{{Name: "chance", Value: 1. / 3}}}}
 type Figure struct {
 	Title string `json:"title"`
-	// Description says in a sentence or two what the figure shows, for readers who
-	// cannot see it. Empty: the kind of figure and what it holds.
+	// Description is the caption: what the figure shows, of how many, and what its
+	// intervals are. Empty: the kind of figure and what it holds.
 	Description string   `json:"description,omitempty"`
 	Notes       []string `json:"notes,omitempty"`
 
@@ -48,6 +48,8 @@ type Points struct {
 	X      Axis     `json:"x"`
 	Groups []string `json:"groups"`
 	Series []Series `json:"series"` // without X; Y[i] belongs to Groups[i]
+	// Own are the groups that the figure is about: they stand out from the others. Nil: all.
+	Own []string `json:"own,omitempty"`
 	// Bars draws bars from zero instead of marks.
 	Bars       bool        `json:"bars,omitempty"`
 	References []Reference `json:"references,omitempty"` // vertical

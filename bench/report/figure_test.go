@@ -394,3 +394,83 @@ func ExampleTable_CSV() {
 	// D,block.2,0.9,0.8,0.95
 	// chance,,0.5,,
 }
+
+// drawnOf is a figure as SVG.
+func drawnOf(t *testing.T, f report.Figure) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := report.WriteSVG(&b, f); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// Intervals of one curve are a band, those of several are whiskers, which never lie over
+// each other.
+func TestIntervalsOfSeveralCurvesAreWhiskers(t *testing.T) {
+	of := func(curves int) report.Figure {
+		l := &report.Lines{X: report.Axis{Name: "layer"}}
+		for i := range 31 {
+			l.Categories = append(l.Categories, fmt.Sprint("block.", i))
+		}
+		for k := range curves {
+			s := report.Series{Name: fmt.Sprint("curve ", k)}
+			for range l.Categories {
+				s.Y, s.Lo, s.Hi = append(s.Y, 0.5), append(s.Lo, 0.4), append(s.Hi, 0.6)
+			}
+			l.Series = append(l.Series, s)
+		}
+		return report.Figure{Title: "f", Lines: l}
+	}
+	if svg := drawnOf(t, of(1)); strings.Count(svg, `class="band`) != 1 || strings.Contains(svg, `class="error`) {
+		t.Error("one curve has no band, or whiskers")
+	}
+	for curves := 2; curves <= 6; curves++ {
+		svg := drawnOf(t, of(curves))
+		at := map[string]bool{}
+		hues := map[string]bool{}
+		for _, m := range regexp.MustCompile(`class="error thin (s\d)" d="M([0-9.]+) `).FindAllStringSubmatch(svg, -1) {
+			if at[m[2]] {
+				t.Errorf("%d curves: two whiskers stand at %s", curves, m[2])
+			}
+			at[m[2]], hues[m[1]] = true, true
+		}
+		if strings.Contains(svg, `class="band`) || len(hues) != curves || len(at) < 31 {
+			t.Errorf("%d curves: %d whiskers of %d curves, or a band", curves, len(at), len(hues))
+		}
+	}
+}
+
+func TestOwnGroupStandsOut(t *testing.T) {
+	svg := drawnOf(t, report.Figure{Title: "f", Points: &report.Points{X: report.Axis{Name: "share"}, Groups: []string{"model", "rule"}, Own: []string{"model"},
+		Series: []report.Series{{Y: []float64{0.5, 0.4}, Lo: []float64{0.4, 0.3}, Hi: []float64{0.6, 0.5}}}}})
+	for _, want := range []string{`class="label own" x=`, `class="mark s0"`, `class="error s0"`, `class="mark other"`, `class="error other"`} {
+		if strings.Count(svg, want) != 1 {
+			t.Errorf("%d of %s", strings.Count(svg, want), want)
+		}
+	}
+}
+
+// Every tick that fits has its label: of layers the number alone, of turns each.
+func TestTicksThatFitAreLabelled(t *testing.T) {
+	labels := func(f report.Figure) (out []string) {
+		for _, m := range regexp.MustCompile(`class="tick" x="[^"]*" y="[^"]*" text-anchor="middle">([^<]*)<`).FindAllStringSubmatch(drawnOf(t, f), -1) {
+			out = append(out, m[1])
+		}
+		return out
+	}
+	l := &report.Lines{X: report.Axis{Name: "layer"}, Categories: []string{"embed"}, Series: []report.Series{{Name: "s", Y: []float64{0}}}}
+	for i := range 12 {
+		l.Categories, l.Series[0].Y = append(l.Categories, fmt.Sprint("block.", i)), append(l.Series[0].Y, 1)
+	}
+	if got := strings.Join(labels(report.Figure{Title: "f", Lines: l}), " "); got != "embed 0 1 2 3 4 5 6 7 8 9 10 11" {
+		t.Errorf("layers %s", got)
+	}
+	turns := report.Series{Name: "s"}
+	for x := -7.; x <= 6; x++ {
+		turns.X, turns.Y = append(turns.X, x), append(turns.Y, 1)
+	}
+	if got := len(labels(report.Figure{Title: "f", Lines: &report.Lines{X: report.Axis{Name: "turns"}, Series: []report.Series{turns}}})); got != 14 {
+		t.Errorf("%d of 14 turns are labelled", got)
+	}
+}

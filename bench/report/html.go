@@ -84,6 +84,7 @@ type (
 	}
 	figureView struct {
 		Title   string
+		Caption template.HTML
 		Drawing *drawing
 		Notes   []template.HTML
 		Table   tableView
@@ -122,7 +123,7 @@ func page(sections []Section, title string) (string, error) {
 		for j, f := range s.Figures {
 			t := f.Table()
 			t.Title = ""
-			sv.Figures = append(sv.Figures, figureView{Title: visible.Text(f.Title), Notes: w.markAll(f.Notes),
+			sv.Figures = append(sv.Figures, figureView{Title: visible.Text(f.Title), Caption: w.mark(f.Description), Notes: w.markAll(f.Notes),
 				Drawing: draw(f, fmt.Sprintf("%s-figure-%d", id, j+1)), Table: w.table(t, visible.Text(f.Title)+", as a table")})
 		}
 		for _, p := range s.Passages {

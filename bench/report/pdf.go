@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,7 +21,7 @@ var (
 	soft   = rgb{0x4b, 0x53, 0x5d}
 	grid   = rgb{0xe1, 0xe4, 0xe8}
 	paper  = rgb{0xff, 0xff, 0xff}
-	series = [hues]rgb{{0x1a, 0x5f, 0xb4}, {0xb3, 0x40, 0x0e}, {0x1c, 0x7a, 0x3e}, {0x7b, 0x2f, 0x96}, {0x7a, 0x5a, 0x00}, {0x00, 0x70, 0x7c}}
+	series = [hues]rgb{{0x1d, 0x1d, 0xde}, {0x82, 0x19, 0x1d}, {0x00, 0x96, 0x81}, {0x63, 0x00, 0x83}, {0x9a, 0x85, 0x00}, {0x00, 0x00, 0x1e}}
 )
 
 // pen is how a shape is drawn on paper: what its classes say in figure.css.
@@ -62,6 +63,12 @@ func penOf(s shape) pen {
 			p.stroke, p.width = &p.hue, 2
 		case "error":
 			p.stroke, p.width = &p.hue, 1.5
+		case "thin":
+			p.width = 1
+		case "own":
+			p.bold = true
+		case "other":
+			p.hue = soft
 		case "band":
 			p.fill, p.opacity = &p.hue, 0.15
 		case "mark":
@@ -95,6 +102,9 @@ func penOf(s shape) pen {
 		case "p5":
 			p.opacity = 0.55
 		}
+	}
+	if slices.Contains(classes, "mark") && slices.Contains(classes, "other") {
+		p.fill, p.stroke, p.width = &paper, &soft, 1.5
 	}
 	if v, err := strconv.ParseFloat(s.Shade, 64); err == nil {
 		p.opacity = v

@@ -45,6 +45,8 @@ const (
 	hues        = 6 // colours and markers in figure.css and marker
 	dashes      = 5 // dash patterns in figure.css
 	mostMarks   = 48
+	fewParts    = 6  // of an axis between ticks, where room is not asked for
+	mostParts   = 20 // of an axis whose ticks fit
 )
 
 // drawing is a figure laid out: paths and texts, in the order in which they are drawn.
@@ -119,7 +121,7 @@ func (f Figure) describe() string {
 
 func (d *drawing) lines(l *Lines) {
 	d.legend(l.Series, false)
-	y := newScale(l.Y, ends(l.Series, l.References, false), true)
+	y := newScale(l.Y, ends(l.Series, l.References, false), true, fewParts)
 	left := 8 + textWidth(longest(y.labels))
 	right := 14.
 	for _, r := range l.References {
@@ -140,7 +142,12 @@ func (d *drawing) lines(l *Lines) {
 				span = [2]float64{min(span[0], v), max(span[1], v)}
 			}
 		}
-		x = newScale(l.X, span, false)
+		for parts := mostParts; parts >= fewParts; parts-- {
+			x = newScale(l.X, span, false, parts)
+			if float64(len(x.labels))*(textWidth(longest(x.labels))+8) <= d.Width-right-left {
+				break
+			}
+		}
 	}
 	x.from, x.to = left, d.Width-right
 
@@ -149,17 +156,25 @@ func (d *drawing) lines(l *Lines) {
 		d.text("tick", left-6, y.at(v)+4, "end", y.labels[i])
 	}
 	d.path("axis", segment(x.from, bottom, x.to, bottom), "")
+	name := l.X.Name
 	if l.Categories != nil {
+		var names []string
+		names, name = shortTicks(l.Categories, name)
+		room := (x.to - x.from) / float64(len(names))
 		step := 1
-		for room := (x.to - x.from) / float64(len(l.Categories)); float64(step)*room < textWidth(longest(l.Categories))+6 && step < len(l.Categories); {
+		for float64(step)*room < textWidth(longest(names[min(1, len(names)):]))+6 && step < len(names) {
 			step++
 		}
-		last := len(l.Categories) - 1
+		end := math.Inf(-1) // of the label before
+		last := len(names) - 1
 		for i := 0; i <= last; i += step {
 			if last-i < step { // the last one is always named
 				i = last
 			}
-			x.ticks, x.labels = append(x.ticks, float64(i)), append(x.labels, l.Categories[i])
+			if half := textWidth(names[i]) / 2; x.at(float64(i))-half >= end+4 || i == last {
+				x.ticks, x.labels = append(x.ticks, float64(i)), append(x.labels, names[i])
+				end = x.at(float64(i)) + half
+			}
 		}
 	}
 	for i, v := range x.ticks {
@@ -167,9 +182,9 @@ func (d *drawing) lines(l *Lines) {
 		d.text("tick", x.at(v), bottom+17, "middle", x.labels[i])
 	}
 	d.Height = bottom + 17
-	if l.X.Name != "" {
+	if name != "" {
 		d.Height += textLine
-		d.text("name", (x.from+x.to)/2, d.Height, "middle", l.X.Name)
+		d.text("name", (x.from+x.to)/2, d.Height, "middle", name)
 	}
 	d.Height += 8
 
@@ -180,11 +195,31 @@ func (d *drawing) lines(l *Lines) {
 		}
 		return x.at(s.X[i])
 	}
+	shift, every := spread(l, position)
+	moved := func(k int, s Series, i int) float64 {
+		if shift == nil {
+			return position(s, i)
+		}
+		return position(s, i) + shift[k]
+	}
+	turn := 0
 	for k, s := range l.Series {
-		d.path(fmt.Sprintf("band s%d", k%hues), band(s, func(i int) float64 { return position(s, i) }, y), "")
+		if shift == nil {
+			d.path(fmt.Sprintf("band s%d", k%hues), band(s, func(i int) float64 { return position(s, i) }, y), "")
+			continue
+		}
+		for i := turn % every; i < len(s.Lo); i += every {
+			if at := moved(k, s, i); finite(s.Lo[i]) && finite(s.Hi.at(i)) {
+				from, to := y.at(s.Lo[i]), y.at(s.Hi[i])
+				d.path(fmt.Sprintf("error thin s%d", k%hues), segment(at, from, at, to)+segment(at-2, from, at+2, from)+segment(at-2, to, at+2, to), "")
+			}
+		}
+		if s.Lo != nil {
+			turn++
+		}
 	}
 	for k, s := range l.Series {
-		d.path(fmt.Sprintf("line s%d d%d", k%hues, k%dashes), polyline(s, func(i int) float64 { return position(s, i) }, y), "")
+		d.path(fmt.Sprintf("line s%d d%d", k%hues, k%dashes), polyline(s, func(i int) float64 { return moved(k, s, i) }, y), "")
 		every := 1 + (len(s.Y)-1)/mostMarks
 		for i, v := range s.Y {
 			if !finite(v) || i%every != 0 {
@@ -196,9 +231,64 @@ func (d *drawing) lines(l *Lines) {
 			} else {
 				at = strings.TrimSpace(l.X.Name + " " + number(s.X[i]).text)
 			}
-			d.path(fmt.Sprintf("mark s%d", k%hues), marker(k, position(s, i), y.at(v)), fmt.Sprintf("%s, %s: %s", s.Name, at, shown(s, i)))
+			d.path(fmt.Sprintf("mark s%d", k%hues), marker(k, moved(k, s, i), y.at(v)), fmt.Sprintf("%s, %s: %s", s.Name, at, shown(s, i)))
 		}
 	}
+}
+
+// shortTicks takes the part before the last dot from names that share it, so that more of
+// them fit, and puts it beside the axis's name: "block.7" of layers becomes "7" of "layer
+// (block)". Names without a dot stay.
+func shortTicks(names []string, axis string) ([]string, string) {
+	out := slices.Clone(names)
+	shared := ""
+	for i, n := range names {
+		at := strings.LastIndexByte(n, '.')
+		if at <= 0 {
+			continue
+		}
+		if shared != "" && n[:at] != shared {
+			return names, axis
+		}
+		shared, out[i] = n[:at], n[at+1:]
+	}
+	if shared == "" || axis == "" {
+		return names, axis
+	}
+	return out, axis + " (" + shared + ")"
+}
+
+// spread sets several series with intervals apart: how far each is moved, and at every
+// how many of its positions whiskers stand, in turns where there is no room for all. nil where at most one series has intervals, which is then a band.
+func spread(l *Lines, position func(Series, int) float64) (shift []float64, every int) {
+	bounded, room := 0, math.Inf(1)
+	for _, s := range l.Series {
+		if s.Lo == nil {
+			continue
+		}
+		bounded++
+		for i := 1; i < len(s.Y); i++ {
+			room = min(room, position(s, i)-position(s, i-1))
+		}
+	}
+	if bounded < 2 {
+		return nil, 1
+	}
+	const apart = 5.
+	every = 1
+	if need := apart * float64(bounded); room < need {
+		every = min(bounded, int(math.Ceil(need/max(room, 1))))
+	}
+	abreast := (bounded + every - 1) / every // at one position
+	shift = make([]float64, len(l.Series))
+	k := 0
+	for i, s := range l.Series {
+		if s.Lo != nil {
+			shift[i] = (float64(k/every) - float64(abreast-1)/2) * min(apart, room/float64(abreast))
+			k++
+		}
+	}
+	return shift, every
 }
 
 // references draws the lines of a figure whose values run upwards, and sets
@@ -228,7 +318,7 @@ func (d *drawing) references(rs []Reference, x, y scale) {
 func (d *drawing) points(p *Points) {
 	d.legend(p.Series, p.Bars)
 	span := ends(p.Series, p.References, p.Bars)
-	x := newScale(p.X, span, true)
+	x := newScale(p.X, span, true, fewParts)
 	labels := make([][]string, len(p.Groups))
 	left := 0.
 	for i, g := range p.Groups {
@@ -267,7 +357,11 @@ func (d *drawing) points(p *Points) {
 	for i := range p.Groups {
 		middle := y + heights[i]/2
 		for j, line := range labels[i] {
-			d.text("label", x.from-10, middle+4+(float64(j)-float64(len(labels[i])-1)/2)*textLine, "end", line)
+			class := "label"
+			if slices.Contains(p.Own, p.Groups[i]) {
+				class = "label own"
+			}
+			d.text(class, x.from-10, middle+4+(float64(j)-float64(len(labels[i])-1)/2)*textLine, "end", line)
 		}
 		for k, s := range p.Series {
 			d.point(p, s, k, i, x, middle+(float64(k)-float64(len(p.Series)-1)/2)*14)
@@ -294,15 +388,19 @@ func (d *drawing) point(p *Points, s Series, k, i int, x scale, y float64) {
 	if s.Name == "" {
 		tip = p.Groups[i] + ": " + shown(s, i)
 	}
+	hue := fmt.Sprintf("s%d", k%hues)
+	if p.Own != nil && !slices.Contains(p.Own, p.Groups[i]) {
+		hue = "other"
+	}
 	if p.Bars {
-		d.path(fmt.Sprintf("bar s%d p%d", k%hues, k%hues), rectangle(x.at(0), y-5, x.at(v), y+5), tip)
+		d.path(fmt.Sprintf("bar %s p%d", hue, k%hues), rectangle(x.at(0), y-5, x.at(v), y+5), tip)
 	}
 	if lo, hi := s.Lo.at(i), s.Hi.at(i); finite(lo) && finite(hi) {
 		from, to := x.at(lo), x.at(hi)
-		d.path(fmt.Sprintf("error s%d", k%hues), segment(from, y, to, y)+segment(from, y-4, from, y+4)+segment(to, y-4, to, y+4), "")
+		d.path("error "+hue, segment(from, y, to, y)+segment(from, y-4, from, y+4)+segment(to, y-4, to, y+4), "")
 	}
 	if !p.Bars {
-		d.path(fmt.Sprintf("mark s%d", k%hues), marker(k, x.at(v), y), tip)
+		d.path("mark "+hue, marker(k, x.at(v), y), tip)
 	}
 }
 
@@ -450,7 +548,7 @@ func (s scale) at(v float64) float64 {
 
 // newScale fits a scale to the axis or, where that is open, to the span of the
 // data, rounded out to whole ticks if so asked.
-func newScale(a Axis, span [2]float64, round bool) scale {
+func newScale(a Axis, span [2]float64, round bool, parts int) scale {
 	s := scale{min: a.Min, max: a.Max}
 	if a.Min == 0 && a.Max == 0 {
 		s.min, s.max = max(span[0], -1e300), min(span[1], 1e300)
@@ -460,7 +558,7 @@ func newScale(a Axis, span [2]float64, round bool) scale {
 		margin := max(size*0.1, 0.5)
 		s.min, s.max = s.min-margin, s.max+margin
 	}
-	step := tickStep(s.max-s.min, 6)
+	step := tickStep(s.max-s.min, parts)
 	if round && a.Min == 0 && a.Max == 0 {
 		s.min, s.max = math.Floor(s.min/step+1e-9)*step, math.Ceil(s.max/step-1e-9)*step
 	}

@@ -47,11 +47,11 @@ func aligned(ds []Decision, boot stats.Bootstrap) ([]Aligned, error) {
 
 // accuracyFigure shows the model's accuracy beside the baselines'.
 func accuracyFigure(model string, m Metrics, baselines []BaselineResult) report.Figure {
-	s := report.Series{Name: "TurnAcc"}
-	p := &report.Points{X: report.Axis{Name: "TurnAcc", Max: 1}}
+	var s report.Series
+	p := &report.Points{X: report.Axis{Name: "turn accuracy, %", Max: 100}, Own: []string{model}}
 	add := func(group string, value, lo, hi float64) {
 		p.Groups = append(p.Groups, group)
-		s.Y, s.Lo, s.Hi = append(s.Y, value), append(s.Lo, lo), append(s.Hi, hi)
+		s.Y, s.Lo, s.Hi = append(s.Y, 100*value), append(s.Lo, 100*lo), append(s.Hi, 100*hi)
 	}
 	if m.TurnAcc != nil {
 		add(model, m.TurnAcc.Value, m.TurnAcc.Lo, m.TurnAcc.Hi)
@@ -67,10 +67,14 @@ func accuracyFigure(model string, m Metrics, baselines []BaselineResult) report.
 	}
 	p.Series = []report.Series{s}
 	f := report.Figure{Title: "Turn accuracy beside the baselines", Points: p,
-		Description: "Share of dialogues in which the conflict's turn was predicted, by the model first and then by each baseline."}
+		Description: fmt.Sprintf("Share of %d dialogues in which the predicted turn is the conflict turn: the model, coloured, and rules without a language model, grey. Whiskers are 95 %% intervals from resampling scenario contexts (%d).", m.Scored, m.Contexts)}
 	if kind := m.kind(); kind != "" {
+		if !published.OfSameDialogues(m.N) {
+			f.Description += " Published numbers are not drawn: they are of other dialogues."
+			return f
+		}
 		lo, hi := published.Span(map[string]string{untuned: published.TurnAcc, tuned: published.TunedTurnAcc}[kind])
-		p.References = []report.Reference{{Name: "published, " + kind + ": lowest", Value: lo}, {Name: "published, " + kind + ": highest", Value: hi}}
+		p.References = []report.Reference{{Name: "published, " + kind + ": lowest", Value: 100 * lo}, {Name: "published, " + kind + ": highest", Value: 100 * hi}}
 		f.Description += " The lines are the lowest and the highest that CC-Mediation reports of " + kind + " models."
 	}
 	return f
@@ -78,24 +82,21 @@ func accuracyFigure(model string, m Metrics, baselines []BaselineResult) report.
 
 // heatFigure shows which turn was predicted for which gold turn.
 func heatFigure(m Metrics) report.Figure {
+	golds, predicted := grid(m)
 	h := &report.Heat{X: "predicted turn", Y: "gold turn"}
-	predicted := sortedKeys(m.Predicted)
 	for _, p := range predicted {
-		name := fmt.Sprint("t", p)
-		if p == 0 {
-			name = "none"
-		}
-		h.Columns = append(h.Columns, name)
+		h.Columns = append(h.Columns, gridName(p))
 	}
-	for _, g := range sortedKeys(m.Confusion) {
-		h.Rows = append(h.Rows, fmt.Sprint("t", g))
+	for _, g := range golds {
+		h.Rows = append(h.Rows, gridName(g))
 		var row report.Values
 		for _, p := range predicted {
 			row = append(row, float64(m.Confusion[g][p]))
 		}
 		h.Values = append(h.Values, row)
 	}
-	return report.Figure{Title: "Predicted against gold turn", Heat: h, Description: "Numbers of dialogues; those on the outlined diagonal are right."}
+	return report.Figure{Title: "Predicted against gold turn", Heat: h,
+		Description: fmt.Sprintf("Numbers of dialogues, %d in all, by the turn at which the conflict breaks out and the turn that was predicted; those on the outlined diagonal are right.", m.Scored)}
 }
 
 // curveFigure shows the mean probability around the conflict.
@@ -106,7 +107,7 @@ func curveFigure(m Metrics) (report.Figure, bool) {
 		lo, hi := a.Bounds()
 		s.Lo, s.Hi = append(s.Lo, lo), append(s.Hi, hi)
 	}
-	f := report.Figure{Title: "Around the conflict", Description: "Mean probability of stepping in by the distance from the conflict turn, with 95 % intervals over scenario contexts.",
+	f := report.Figure{Title: "Around the conflict", Description: fmt.Sprintf("Mean probability of stepping in by the distance from the conflict turn, in %d dialogues. The band is the 95 %% interval from resampling scenario contexts (%d).", m.Scored, m.Contexts),
 		Lines: &report.Lines{X: report.Axis{Name: "turns from the conflict"}, Y: report.Axis{Name: "probability"}, Series: []report.Series{s}}}
 	return f, len(s.X) > 1
 }

@@ -344,7 +344,7 @@ func TestBaselineIntervals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Interval == nil || *r.Interval != want || r.interval() != report.Interval(want.Value, want.Lo, want.Hi, 3) {
+	if r.Interval == nil || *r.Interval != want || r.interval() != report.Interval(100*want.Value, 100*want.Lo, 100*want.Hi, 1)+" %" {
 		t.Errorf("interval %+v (%s), want %+v", r.Interval, r.interval(), want)
 	}
 	if u := rs[0]; u.Predicted != nil || u.Interval != nil || u.interval() != "" {
@@ -360,7 +360,7 @@ func TestBaselineIntervals(t *testing.T) {
 		t.Errorf("four contexts: %+v, %q", r.Interval, r.interval())
 	}
 	// None right in four contexts: at most 1 − 0.025^(1/4) of the contexts are others.
-	if r := baselineNamed(t, rs, MarkerBaseline); r.Accuracy != 0 || r.interval() != "0.000 [0.000, 0.602]" {
+	if r := baselineNamed(t, rs, MarkerBaseline); r.Accuracy != 0 || r.interval() != "0.0 [0.0, 60.2] %" {
 		t.Errorf("none right: %g, %q", r.Accuracy, r.interval())
 	}
 }

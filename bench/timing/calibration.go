@@ -206,7 +206,7 @@ func calibrationSection(c Calibration) report.Section {
 		s.X, s.Y = append(s.X, b.Mean), append(s.Y, b.Share)
 		s.Lo, s.Hi = append(s.Lo, b.Lo), append(s.Hi, b.Hi)
 	}
-	f := report.Figure{Title: "Reliability", Description: "Share of turns that are the conflict turn, by the probability that the model gave them; a calibrated model lies on the diagonal.",
+	f := report.Figure{Title: "Reliability", Description: fmt.Sprintf("Share of %d turns of %d dialogues that are the conflict turn, by the probability that the model gave them, in bins of equal size; a calibrated model lies on the diagonal. Intervals are Wilson's at 95 %%, which take turns for independent.", c.Turns, c.Dialogues),
 		Lines: &report.Lines{X: report.Axis{Name: "probability of stepping in", Max: 1}, Y: report.Axis{Name: "share of conflict turns", Max: 1},
 			Series: []report.Series{s, {Name: "calibrated", X: report.Values{0, 1}, Y: report.Values{0, 1}}}}}
 	return report.Section{Title: "Calibration", Tables: []report.Table{numbers, bins}, Figures: []report.Figure{f},

@@ -404,3 +404,14 @@ func TestWhatIsNoPredictionIsUnscored(t *testing.T) {
 		t.Errorf("no prediction is an answer: %d of 30 scored", m.Scored)
 	}
 }
+
+// A confusion grid has turns 3 to 8 and none in every run, and what else was predicted.
+func TestGridIsTheSameInEveryRun(t *testing.T) {
+	golds, predicted := grid(Metrics{Predicted: map[int]int{0: 1, 5: 2, 11: 1}, Confusion: map[int]map[int]int{4: {5: 2, 0: 1, 11: 1}}})
+	if !slices.Equal(golds, []int{3, 4, 5, 6, 7, 8}) || !slices.Equal(predicted, []int{3, 4, 5, 6, 7, 8, 11, 0}) {
+		t.Errorf("golds %v, predicted %v", golds, predicted)
+	}
+	if golds, predicted = grid(Metrics{}); len(golds) != 6 || len(predicted) != 7 || predicted[6] != 0 {
+		t.Errorf("of nothing: %v, %v", golds, predicted)
+	}
+}

@@ -12,6 +12,13 @@ import (
 
 func interval(e stats.Estimate) string { return report.Estimate(e, 3) }
 
+// shareInterval writes a share with its interval in percent.
+func shareInterval(e stats.Estimate) string {
+	lo, hi := e.Bounds()
+	e.Value, e.Lo, e.Hi = 100*e.Value, 100*lo, 100*hi
+	return report.Estimate(e, 1) + " %"
+}
+
 // Sections renders metrics and baselines as report sections. Published numbers of
 // one model stand beside those of a model that has its name, or one of alsoNamed: a
 // tuned model's base.
@@ -36,7 +43,7 @@ func Sections(model string, m Metrics, baselines []BaselineResult, alsoNamed ...
 			bounds = fmt.Sprintf("%.1f to %.1f %%", 100*m.Bounds.Lo, 100*m.Bounds.Hi)
 		}
 		if m.TurnAcc != nil {
-			iv = interval(*m.TurnAcc)
+			iv = shareInterval(*m.TurnAcc)
 		} else if m.DegenerateAnswer != "" {
 			iv = Degenerate
 		}
@@ -97,7 +104,7 @@ func (r BaselineResult) interval() string {
 	case r.Predicted == nil:
 		return ""
 	case r.Interval != nil:
-		return interval(*r.Interval)
+		return shareInterval(*r.Interval)
 	}
 	return "few contexts"
 }
@@ -170,20 +177,42 @@ func publishedTable(names []string, m Metrics) (report.Table, bool) {
 	return published.Table(published.Timing, ours, o)
 }
 
+// Turns that a confusion grid always has: those that conflicts are scripted at.
+const firstGridTurn, lastGridTurn = 3, 8
+
+// grid are the gold turns and the predicted turns of a confusion grid, 0 for none: the same
+// in every run, and what else occurs.
+func grid(m Metrics) (golds, predicted []int) {
+	for t := firstGridTurn; t <= lastGridTurn; t++ {
+		golds = append(golds, t)
+	}
+	predicted = append(golds[:len(golds):len(golds)], sortedKeys(m.Predicted)...)
+	golds = append(golds, sortedKeys(m.Confusion)...)
+	slices.Sort(golds)
+	slices.Sort(predicted)
+	golds, predicted = slices.Compact(golds), slices.Compact(predicted)
+	if predicted[0] == 0 {
+		predicted = predicted[1:]
+	}
+	return golds, append(predicted, 0)
+}
+
+func gridName(turn int) string {
+	if turn == 0 {
+		return "none"
+	}
+	return "t" + strconv.Itoa(turn)
+}
+
 func confusion(m Metrics) report.Table {
-	golds := sortedKeys(m.Confusion)
-	preds := sortedKeys(m.Predicted)
+	golds, predicted := grid(m)
 	t := report.Table{Columns: []report.Column{{Name: "gold"}}}
-	for _, p := range preds {
-		name := "t" + strconv.Itoa(p)
-		if p == 0 {
-			name = "none"
-		}
-		t.Columns = append(t.Columns, report.Column{Name: name, Align: report.Right})
+	for _, p := range predicted {
+		t.Columns = append(t.Columns, report.Column{Name: gridName(p), Align: report.Right})
 	}
 	for _, g := range golds {
-		cells := []report.Cell{report.Text("t" + strconv.Itoa(g))}
-		for _, p := range preds {
+		cells := []report.Cell{report.Text(gridName(g))}
+		for _, p := range predicted {
 			cells = append(cells, report.Int(m.Confusion[g][p]))
 		}
 		t.Rows = append(t.Rows, cells)
@@ -200,7 +229,7 @@ func groupTables(m Metrics) []report.Table {
 		row := []report.Cell{report.Text(name), report.Text(report.Pct(r.K, r.N)), report.Text("few contexts")}
 		switch {
 		case r.Acc != nil:
-			row = append(row[:2], report.Text(interval(*r.Acc)), report.Int(r.Acc.Groups))
+			row = append(row[:2], report.Text(shareInterval(*r.Acc)), report.Int(r.Acc.Groups))
 		}
 		if m.DegenerateAnswer != "" {
 			row[2] = report.Text(Degenerate)

@@ -272,14 +272,15 @@ func (d tunedDifferences) table() report.Table {
 
 func (d tunedDifferences) figure() report.Figure {
 	s := report.Series{Name: "difference in TurnAcc"}
+	n := 0
 	p := &report.Points{X: report.Axis{Name: "difference in TurnAcc"}, References: []report.Reference{{Name: "no difference", Value: 0}}}
 	for _, x := range d.all {
-		p.Groups = append(p.Groups, x.name)
+		p.Groups, n = append(p.Groups, x.name), max(n, x.Difference.N)
 		lo, hi := x.Difference.Bounds()
 		s.Y, s.Lo, s.Hi = append(s.Y, x.Difference.Value), append(s.Lo, lo), append(s.Hi, hi)
 	}
 	p.Series = []report.Series{s}
-	return report.Figure{Title: "Before and after, in pairs", Points: p, Description: "Paired differences in turn accuracy with their 95 % intervals."}
+	return report.Figure{Title: "Before and after, in pairs", Points: p, Description: fmt.Sprintf("Paired differences in turn accuracy over %d dialogues. Whiskers are 95 %% intervals by Student's t with standard errors by scenario context.", n)}
 }
 
 // learned says whether more than marker spotting was learned: a paired advantage over
