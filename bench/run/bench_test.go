@@ -27,7 +27,7 @@ func BenchmarkExecute(b *testing.B) {
 				task.Units[i] = Unit[int]{Item: fmt.Sprint(i), Group: fmt.Sprint(i / 10)}
 			}
 			var before, after runtime.MemStats
-			task.Steps = []Step[int]{{"ask", "r", func(ctx context.Context, m infer.Backend, u Unit[int], _ Lookup) (Sample, error) {
+			task.Steps = []Step[int]{{Name: "ask", Role: "r", Do: func(ctx context.Context, m infer.Backend, u Unit[int], _ Lookup) (Sample, error) {
 				if _, err := m.Chat(ctx, infer.Prompt{Raw: "question " + u.Item}, infer.Params{}); err != nil {
 					return Sample{}, err
 				}

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ccmed/ccmed/infer"
@@ -34,31 +35,33 @@ func (e *ModelChangedError) Error() string {
 	return strings.Join(all, "; ") + "; the samples may be of two models, so start a new run"
 }
 
-// unchanged asks anew which model answers a step's role, and marks the session
-// when it is not that of the identity.
+// unchanged asks anew which models answer a step's roles, and marks the session when one
+// is not that of the identity.
 func (x *execution[I]) unchanged(ctx context.Context, s Step[I]) error {
-	if x.options.Identify == nil || s.Role == "" || x.openRole != s.Role || ctx.Err() != nil {
+	if x.options.Identify == nil || len(s.roles()) == 0 || !slices.Equal(x.openRoles, s.roles()) || ctx.Err() != nil {
 		return nil
-	}
-	was, known := x.dir.manifest.Identity.Models[s.Role]
-	if !known {
-		return nil
-	}
-	is, err := x.options.Identify(ctx, s.Role)
-	if err != nil {
-		return fmt.Errorf("ask at the end of step %s which model answered it: %w", s.Name, err)
 	}
 	var changes []ModelChange
-	for _, f := range []struct {
-		name string
-		of   func(infer.Model) string
-	}{
-		{"digest", func(m infer.Model) string { return m.Digest }},
-		{"template_hash", func(m infer.Model) string { return m.TemplateHash }},
-		{"quantization", func(m infer.Model) string { return m.Quantization }},
-	} {
-		if a, b := f.of(was), f.of(is); a != b {
-			changes = append(changes, ModelChange{s.Role, s.Name, f.name, a, b})
+	for _, role := range s.roles() {
+		was, known := x.dir.manifest.Identity.Models[role]
+		if !known {
+			continue
+		}
+		is, err := x.options.Identify(ctx, role)
+		if err != nil {
+			return fmt.Errorf("ask at the end of step %s which model answered it: %w", s.Name, err)
+		}
+		for _, f := range []struct {
+			name string
+			of   func(infer.Model) string
+		}{
+			{"digest", func(m infer.Model) string { return m.Digest }},
+			{"template_hash", func(m infer.Model) string { return m.TemplateHash }},
+			{"quantization", func(m infer.Model) string { return m.Quantization }},
+		} {
+			if a, b := f.of(was), f.of(is); a != b {
+				changes = append(changes, ModelChange{role, s.Name, f.name, a, b})
+			}
 		}
 	}
 	if len(changes) == 0 {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,8 +80,8 @@ type execution[I any] struct {
 	store   *store
 	index   []span // of unit u and step s at u*len(steps)+s
 
-	open     []infer.Backend
-	openRole string
+	open      []map[string]infer.Backend // by worker and role
+	openRoles []string
 
 	mu        sync.Mutex // guards the progress and what follows
 	sum       Summary
@@ -106,8 +108,8 @@ func (x *execution[I]) prepare() error {
 		if _, dup := steps[s.Name]; dup {
 			return fmt.Errorf("task %s has two steps named %q", x.task.Name, s.Name)
 		}
-		if s.Role != "" && x.options.Workers == nil {
-			return fmt.Errorf("task %s: step %s needs the role %s and no workers were given", x.task.Name, s.Name, s.Role)
+		if s.Role != "" && x.options.Workers == nil || len(s.Roles) > 0 && x.options.Together == nil {
+			return fmt.Errorf("task %s: step %s needs the role %s and no workers were given", x.task.Name, s.Name, strings.Join(s.roles(), ", "))
 		}
 		steps[s.Name] = i
 	}
@@ -289,9 +291,9 @@ func (x *execution[I]) step(hard, soft context.Context, step int) error {
 	}
 	x.dir.logf("step %s: %d samples, %d of them there", s.Name, total, done)
 	x.progress(func(p Progress) { p.Step(s.Name, total, done) })
-	workers := make([]infer.Backend, runtime.GOMAXPROCS(0))
-	if s.Role != "" && x.pending(step) > 0 {
-		bs, err := x.backends(hard, s.Role)
+	workers := make([]map[string]infer.Backend, runtime.GOMAXPROCS(0))
+	if roles := s.roles(); len(roles) > 0 && x.pending(step) > 0 {
+		bs, err := x.backends(hard, roles)
 		if err != nil {
 			return err
 		}
@@ -321,41 +323,57 @@ func (x *execution[I]) step(hard, soft context.Context, step int) error {
 	return nil
 }
 
-// backends returns the workers of a role, and closes those of another one first.
-func (x *execution[I]) backends(ctx context.Context, role string) ([]infer.Backend, error) {
-	if x.openRole == role && len(x.open) > 0 {
+// backends returns the workers of roles, and closes those of others first.
+func (x *execution[I]) backends(ctx context.Context, roles []string) ([]map[string]infer.Backend, error) {
+	if slices.Equal(x.openRoles, roles) && len(x.open) > 0 {
 		return x.open, nil
 	}
 	x.closeBackends()
-	bs, err := x.options.Workers(ctx, role)
+	names := strings.Join(roles, ", ")
+	workers, err := x.workers(ctx, roles)
 	if err != nil {
-		return nil, fmt.Errorf("open the model of the %s: %w", role, err)
+		return nil, fmt.Errorf("open the model of the %s: %w", names, err)
 	}
-	if len(bs) == 0 {
-		return nil, fmt.Errorf("open the model of the %s: there are no workers", role)
+	if len(workers) == 0 {
+		return nil, fmt.Errorf("open the model of the %s: there are no workers", names)
 	}
-	x.open, x.openRole = bs, role
-	return bs, nil
+	x.open, x.openRoles = workers, roles
+	return workers, nil
+}
+
+func (x *execution[I]) workers(ctx context.Context, roles []string) ([]map[string]infer.Backend, error) {
+	if len(roles) > 1 || x.options.Workers == nil {
+		return x.options.Together(ctx, roles)
+	}
+	bs, err := x.options.Workers(ctx, roles[0])
+	workers := make([]map[string]infer.Backend, len(bs))
+	for i, b := range bs {
+		workers[i] = map[string]infer.Backend{roles[0]: b}
+	}
+	return workers, err
 }
 
 func (x *execution[I]) closeBackends() {
 	closed := map[infer.Backend]bool{}
-	for _, b := range x.open {
-		if reflect.TypeOf(b).Comparable() {
-			if closed[b] {
-				continue
+	for _, worker := range x.open {
+		for _, role := range x.openRoles {
+			b := worker[role]
+			if reflect.TypeOf(b).Comparable() {
+				if closed[b] {
+					continue
+				}
+				closed[b] = true
 			}
-			closed[b] = true
-		}
-		if err := b.Close(); err != nil {
-			x.dir.logf("close the model of the %s: %v", x.openRole, err)
+			if err := b.Close(); err != nil {
+				x.dir.logf("close the model of the %s: %v", role, err)
+			}
 		}
 	}
-	x.open, x.openRole = nil, ""
+	x.open, x.openRoles = nil, nil
 }
 
 // unit makes one sample.
-func (x *execution[I]) unit(ctx context.Context, step, unit int, b infer.Backend) {
+func (x *execution[I]) unit(ctx context.Context, step, unit int, backends map[string]infer.Backend) {
 	s, u := x.task.Steps[step], x.task.Units[unit]
 	key := Key{s.Name, u.Item, u.Condition, u.Repeat}
 	if !x.ready(unit, step) {
@@ -365,11 +383,10 @@ func (x *execution[I]) unit(ctx context.Context, step, unit int, b infer.Backend
 		x.options.Progress.Done(key, Sample{Key: key}, ErrSkipped)
 		return
 	}
-	var rec *recorder
-	var asking infer.Backend // stays a nil interface without a model
-	if b != nil {
-		rec = &recorder{Backend: b}
-		asking = rec
+	rec := &record{}
+	asking := map[string]infer.Backend{}
+	for role, b := range backends {
+		asking[role] = &recorder{b, rec}
 	}
 	var unreadable error
 	look := func(name string) (Sample, bool) {
@@ -385,15 +402,16 @@ func (x *execution[I]) unit(ctx context.Context, step, unit int, b infer.Backend
 		return Sample{}, false
 	}
 	start := time.Now()
-	sample, err := s.Do(ctx, asking, u, look)
+	var sample Sample
+	var err error
+	if s.DoAll != nil {
+		sample, err = s.DoAll(ctx, asking, u, look)
+	} else {
+		sample, err = s.Do(ctx, asking[s.Role], u, look)
+	}
 	sample.Key, sample.Schema, sample.Group = key, SampleSchema, u.Group
 	sample.Seconds = time.Since(start).Seconds()
-	var prompts []Asked
-	if rec != nil {
-		sample.Usage, sample.Prompts, prompts = rec.usage, rec.hashes(), rec.prompts
-	} else {
-		sample.Usage, sample.Prompts = infer.Usage{}, nil
-	}
+	sample.Usage, sample.Prompts = rec.usage, rec.hashes()
 	if unreadable != nil {
 		x.halt(unreadable, true)
 		return
@@ -401,7 +419,7 @@ func (x *execution[I]) unit(ctx context.Context, step, unit int, b infer.Backend
 	if err == nil {
 		var at span
 		var bad errUnencodable
-		if at, err = x.store.put(sample, prompts); err == nil {
+		if at, err = x.store.put(sample, rec.prompts); err == nil {
 			*x.at(unit, step) = at
 		} else if !errors.As(err, &bad) {
 			x.halt(err, true)

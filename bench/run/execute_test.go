@@ -74,7 +74,7 @@ func length(_ context.Context, b infer.Backend, u Unit[int], look Lookup) (Sampl
 
 // words is a task of n units in groups of three: say, then length.
 func words(n int) Task[int] {
-	t := Task[int]{Name: "words", Steps: []Step[int]{{"say", "speaker", say}, {"length", "", length}}}
+	t := Task[int]{Name: "words", Steps: []Step[int]{{Name: "say", Role: "speaker", Do: say}, {Name: "length", Role: "", Do: length}}}
 	for i := range n {
 		t.Units = append(t.Units, Unit[int]{Item: fmt.Sprintf("item-%03d", i), Group: fmt.Sprint("group ", i/3), Value: i})
 	}
@@ -203,7 +203,7 @@ func TestGroupsStayTogether(t *testing.T) {
 	busy := map[string]bool{}
 	last := map[string]int{}
 	task := words(90)
-	task.Steps = []Step[int]{{"say", "speaker", func(ctx context.Context, b infer.Backend, u Unit[int], l Lookup) (Sample, error) {
+	task.Steps = []Step[int]{{Name: "say", Role: "speaker", Do: func(ctx context.Context, b infer.Backend, u Unit[int], l Lookup) (Sample, error) {
 		mu.Lock()
 		if busy[u.Group] || last[u.Group] > u.Value {
 			t.Errorf("item %d of %s: group busy %v, after item %d", u.Value, u.Group, busy[u.Group], last[u.Group])
@@ -226,7 +226,7 @@ func TestGroupsStayTogether(t *testing.T) {
 func TestRolesAreOpenedOnce(t *testing.T) {
 	var events []string
 	task := words(3)
-	task.Steps = []Step[int]{{"a", "mediator", say}, {"b", "mediator", say}, {"c", "judge", say}, {"d", "mediator", say}}
+	task.Steps = []Step[int]{{Name: "a", Role: "mediator", Do: say}, {Name: "b", Role: "mediator", Do: say}, {Name: "c", Role: "judge", Do: say}, {Name: "d", Role: "mediator", Do: say}}
 	workers := func(_ context.Context, role string) ([]infer.Backend, error) {
 		events = append(events, "open "+role)
 		return []infer.Backend{&closing{func() { events = append(events, "close "+role) }}}, nil
@@ -439,10 +439,10 @@ func TestUnscoredIsPassedOn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run")
 	task := words(3)
 	task.Steps = []Step[int]{
-		{"say", "", func(context.Context, infer.Backend, Unit[int], Lookup) (Sample, error) {
+		{Name: "say", Role: "", Do: func(context.Context, infer.Backend, Unit[int], Lookup) (Sample, error) {
 			return Sample{Unscored: "no digit seen"}, nil
 		}},
-		{"label", "", func(_ context.Context, _ infer.Backend, _ Unit[int], look Lookup) (Sample, error) {
+		{Name: "label", Role: "", Do: func(_ context.Context, _ infer.Backend, _ Unit[int], look Lookup) (Sample, error) {
 			s, ok := look("say")
 			if _, later := look("label"); later || !ok {
 				return Sample{}, errors.New("wrong lookup")
@@ -462,7 +462,7 @@ func TestUnscoredIsPassedOn(t *testing.T) {
 // What JSON cannot hold is the step's failure, not the disk's.
 func TestDataThatIsNotJSON(t *testing.T) {
 	task := words(2)
-	task.Steps = []Step[int]{{"say", "", func(_ context.Context, _ infer.Backend, u Unit[int], _ Lookup) (Sample, error) {
+	task.Steps = []Step[int]{{Name: "say", Role: "", Do: func(_ context.Context, _ infer.Backend, u Unit[int], _ Lookup) (Sample, error) {
 		return Sample{Data: json.RawMessage([]string{"NaN", "1"}[u.Value])}, nil
 	}}}
 	sum, err := Execute(t.Context(), create(t, filepath.Join(t.TempDir(), "run")), task, Options{MaxFailures: 1})
@@ -602,5 +602,67 @@ func TestProgressBar(t *testing.T) {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in %q", want, b.String())
 		}
+	}
+}
+
+// A step that asks several roles has a backend of each, all open at once; what they cost
+// and were asked is one sample's.
+func TestStepOfSeveralRoles(t *testing.T) {
+	t.Parallel()
+	d, err := Create(filepath.Join(t.TempDir(), "run"), identity(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	party, mediator := &echo{}, &echo{}
+	task := Task[int]{Name: "talk", Units: []Unit[int]{{Item: "a"}, {Item: "b"}}, Steps: []Step[int]{{Name: "talk", Roles: []string{"party", "mediator"},
+		DoAll: func(ctx context.Context, bs map[string]infer.Backend, u Unit[int], _ Lookup) (Sample, error) {
+			for _, role := range []string{"party", "mediator"} {
+				if party.closed.Load()+mediator.closed.Load() > 0 {
+					return Sample{}, errors.New("a model is closed while another one is asked")
+				}
+				if _, err := bs[role].Chat(ctx, infer.Prompt{Raw: role + u.Item}, infer.Params{}); err != nil {
+					return Sample{}, err
+				}
+			}
+			return Sample{Data: json.RawMessage(`"talked"`)}, nil
+		}}}}
+	var asked []string
+	sum, err := Execute(context.Background(), d, task, Options{
+		Together: func(_ context.Context, roles []string) ([]map[string]infer.Backend, error) {
+			return []map[string]infer.Backend{{roles[0]: party, roles[1]: mediator}}, nil
+		},
+		Identify: func(_ context.Context, role string) (infer.Model, error) {
+			asked = append(asked, role)
+			return infer.Model{Digest: "other"}, nil
+		}})
+	if err != nil || sum.Scored != 2 || sum.Usage.Prompt != 12 || party.calls.Load() != 2 || mediator.calls.Load() != 2 {
+		t.Errorf("%+v, %v; %d and %d calls", sum, err, party.calls.Load(), mediator.calls.Load())
+	}
+	if party.closed.Load() != 1 || mediator.closed.Load() != 1 {
+		t.Errorf("closed %d and %d times", party.closed.Load(), mediator.closed.Load())
+	}
+	if len(asked) != 0 {
+		t.Errorf("roles that the identity does not name were identified: %v", asked)
+	}
+	r, err := Open(d.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s, err := range r.All() {
+		if err != nil || len(s.Prompts) != 2 {
+			t.Errorf("sample %s has prompts %v, %v", s.Key, s.Prompts, err)
+		}
+	}
+}
+
+func TestRolesNeedWorkers(t *testing.T) {
+	t.Parallel()
+	d, err := Create(filepath.Join(t.TempDir(), "run"), identity(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := Task[int]{Name: "talk", Steps: []Step[int]{{Name: "talk", Roles: []string{"party", "mediator"}}}}
+	if _, err := Execute(context.Background(), d, task, Options{}); err == nil || !strings.Contains(err.Error(), "needs the role party, mediator and no workers were given") {
+		t.Errorf("the error is %v", err)
 	}
 }

@@ -12,12 +12,17 @@ import (
 // cost. Closing it does nothing, since the executor owns the backend.
 type recorder struct {
 	infer.Backend
+	*record
+}
+
+// record is what a step asked of all its models, and what that cost.
+type record struct {
 	mu      sync.Mutex
 	usage   infer.Usage
 	prompts []Asked
 }
 
-func (r *recorder) note(p infer.Prompt, rendered string, u infer.Usage) {
+func (r *record) note(p infer.Prompt, rendered string, u infer.Usage) {
 	a := newAsked(p, rendered)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -27,7 +32,7 @@ func (r *recorder) note(p infer.Prompt, rendered string, u infer.Usage) {
 	}
 }
 
-func (r *recorder) hashes() []string {
+func (r *record) hashes() []string {
 	var hs []string
 	for _, p := range r.prompts {
 		hs = append(hs, p.Hash)

@@ -91,9 +91,22 @@ type Lookup func(step string) (Sample, bool)
 // sample could not be made, which the executor counts and writes down, never a
 // label that stands in for it; an error may carry the model's words, see
 // RawReplier.
+//
+// A step whose samples need several models, such as a talk, names them in Roles and does
+// its work in DoAll, with a backend a role; Role and Do are then empty.
 type Step[I any] struct {
 	Name, Role string
 	Do         func(context.Context, infer.Backend, Unit[I], Lookup) (Sample, error)
+	Roles      []string
+	DoAll      func(context.Context, map[string]infer.Backend, Unit[I], Lookup) (Sample, error)
+}
+
+// roles are those that a step asks.
+func (s Step[I]) roles() []string {
+	if s.Role != "" {
+		return []string{s.Role}
+	}
+	return s.Roles
 }
 
 // Task is a list of steps over units. A step is finished over all units before
@@ -125,6 +138,9 @@ type Options struct {
 	// to do; the executor closes what it returned, each distinct backend once,
 	// before it asks for another role and at the end.
 	Workers func(ctx context.Context, role string) ([]infer.Backend, error)
+	// Together returns, for every worker, a backend a role, of models that are open at the
+	// same time. It is what Workers is for the steps that ask several roles.
+	Together func(ctx context.Context, roles []string) ([]map[string]infer.Backend, error)
 	// Identify says which model answers a role now, asked anew. It is called at the
 	// end of a step that asked one; nil is never. Another model than the identity's
 	// marks the session and ends the run with a *ModelChangedError.

@@ -245,7 +245,7 @@ func (a *app) executeIn(ctx context.Context, f *fleet.Fleet, r *runFlags, dir *r
 	a.note("run folder: %s", dir.Path())
 	again := commandLine([]string{"runs", "resume", dir.Path()})
 	defer a.hold(work{again: again})()
-	sum, err := t.Execute(ctx, dir, run.Options{Workers: f.Workers, Identify: f.Refresh, MaxFailures: r.maxFailures, Progress: a.progress(), Shard: r.shard, Soft: a.soft})
+	sum, err := t.Execute(ctx, dir, run.Options{Workers: f.Workers, Together: f.Together, Identify: f.Refresh, MaxFailures: r.maxFailures, Progress: a.progress(), Shard: r.shard, Soft: a.soft})
 	var failures *run.FailuresError
 	var interrupted *run.InterruptedError
 	switch {

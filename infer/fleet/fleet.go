@@ -110,8 +110,8 @@ func (m *Flags) OllamaHosts(getenv func(string) string) []string {
 	return []string{"127.0.0.1:11434"}
 }
 
-// Fleet opens the models of a run, one spec at a time, and keeps a model open
-// while consecutive roles use it.
+// Fleet opens the models of a run, one spec at a time or those of several roles together,
+// and keeps a model open while consecutive roles use it.
 type Fleet struct {
 	env   Env
 	flags *Flags
@@ -122,13 +122,14 @@ type Fleet struct {
 	// template is the source of --chat-template.
 	template string
 
-	mu      sync.Mutex
-	current spec
-	open    []infer.Backend
-	bare    []infer.Backend // the same, before wrapping
-	vocabs  map[string]*llamacpp.Vocab
-	models  map[spec]infer.Model
+	mu     sync.Mutex
+	open   map[spec]opened
+	vocabs map[string]*llamacpp.Vocab
+	models map[spec]infer.Model
 }
+
+// opened is a model that is held: a backend a server, and the same before wrapping.
+type opened struct{ workers, bare []infer.Backend }
 
 // What one run can sensibly ask for; more is a slip that would fill the memory.
 const (
@@ -139,7 +140,7 @@ const (
 // New resolves the roles. An empty name means the model that --model names. Values of
 // flags out of range are *usage.Error.
 func New(env Env, m *Flags, roles map[string]string) (*Fleet, error) {
-	f := &Fleet{env: env, flags: m, roles: map[string]spec{}, numCtx: map[string]int{}, vocabs: map[string]*llamacpp.Vocab{}, models: map[spec]infer.Model{}}
+	f := &Fleet{env: env, flags: m, roles: map[string]spec{}, numCtx: map[string]int{}, open: map[spec]opened{}, vocabs: map[string]*llamacpp.Vocab{}, models: map[spec]infer.Model{}}
 	if m.Concurrency < 1 || m.Concurrency > maxConcurrency {
 		return nil, usage.Errorf("--concurrency %d; it must be at least 1 and at most %d", m.Concurrency, maxConcurrency)
 	}
@@ -216,10 +217,7 @@ func (f *Fleet) Model(ctx context.Context, role string) (infer.Model, error) {
 // first one that differs answers; backends that cannot tell hold what they held.
 func (f *Fleet) Refresh(ctx context.Context, role string) (infer.Model, error) {
 	f.mu.Lock()
-	known, open := f.models[f.roles[role]], slices.Clone(f.bare)
-	if f.current != f.roles[role] {
-		open = nil
-	}
+	known, open := f.models[f.roles[role]], slices.Clone(f.open[f.roles[role]].bare)
 	f.mu.Unlock()
 	for _, b := range open {
 		r, ok := b.(interface {
@@ -253,10 +251,10 @@ func (f *Fleet) Hosts() []string { return f.flags.OllamaHosts(f.env.Getenv) }
 func (f *Fleet) Raw(role string) infer.Backend {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.current != f.roles[role] || len(f.bare) == 0 {
-		return nil
+	if bare := f.open[f.roles[role]].bare; len(bare) > 0 {
+		return bare[0]
 	}
-	return f.bare[0]
+	return nil
 }
 
 // Workers returns one backend a worker for a role; closing them is the fleet's
@@ -268,39 +266,97 @@ func (f *Fleet) Workers(ctx context.Context, role string) ([]infer.Backend, erro
 	if !ok {
 		return nil, fmt.Errorf("no model for the role %q", role)
 	}
-	if len(f.open) == 0 || f.current != s {
-		f.closeModels()
-		bs, err := f.openSpec(ctx, s)
-		if err != nil {
+	if _, held := f.open[s]; !held {
+		f.closeModels(nil)
+		if err := f.hold(ctx, s); err != nil {
 			return nil, err
 		}
-		f.open, f.current = bs, s
 	}
-	out := make([]infer.Backend, len(f.open))
-	for i, b := range f.open {
-		out[i] = &borrowed{Backend: b, bare: f.bare[i%len(f.bare)], numCtx: f.numCtx[role]}
+	return f.lend(role), nil
+}
+
+// Together opens the models of several roles at a time, each once, and returns a backend a
+// role for every worker. There are as many workers as the role with the fewest has.
+func (f *Fleet) Together(ctx context.Context, roles []string) ([]map[string]infer.Backend, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var wanted []spec
+	for _, role := range roles {
+		s, ok := f.roles[role]
+		if !ok {
+			return nil, fmt.Errorf("no model for the role %q", role)
+		}
+		wanted = append(wanted, s)
+	}
+	f.closeModels(wanted)
+	for _, s := range wanted {
+		if _, held := f.open[s]; held {
+			continue
+		}
+		if err := f.hold(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	var out []map[string]infer.Backend
+	for n, role := range roles {
+		lent := f.lend(role)
+		if n == 0 {
+			out = make([]map[string]infer.Backend, len(lent))
+		}
+		out = out[:min(len(out), len(lent))]
+		for i := range out {
+			if out[i] == nil {
+				out[i] = map[string]infer.Backend{}
+			}
+			out[i][role] = lent[i]
+		}
 	}
 	return out, nil
 }
 
-func (f *Fleet) closeModels() {
-	closed := map[infer.Backend]bool{}
-	for _, b := range f.open {
-		if !closed[b] {
-			closed[b] = true
-			if err := b.Close(); err != nil {
-				f.env.Note("closing %s: %v", f.current, err)
-			}
-		}
+// hold opens a model.
+func (f *Fleet) hold(ctx context.Context, s spec) error {
+	o, err := f.openSpec(ctx, s)
+	if err == nil {
+		f.open[s] = o
 	}
-	f.open, f.bare, f.current = nil, nil, spec{}
+	return err
 }
 
-// Close frees the open model, the vocabularies and the cache.
+// lend returns the workers of a role whose model is open.
+func (f *Fleet) lend(role string) []infer.Backend {
+	o := f.open[f.roles[role]]
+	out := make([]infer.Backend, len(o.workers))
+	for i, b := range o.workers {
+		out[i] = &borrowed{Backend: b, bare: o.bare[i%len(o.bare)], numCtx: f.numCtx[role]}
+	}
+	return out
+}
+
+// closeModels closes the open models but those that are kept.
+func (f *Fleet) closeModels(keep []spec) {
+	for s, o := range f.open {
+		if slices.Contains(keep, s) {
+			continue
+		}
+		closed := map[infer.Backend]bool{}
+		for _, b := range o.workers {
+			if !closed[b] {
+				closed[b] = true
+				if err := b.Close(); err != nil {
+					f.env.Note("closing %s: %v", s, err)
+				}
+			}
+		}
+		delete(f.open, s)
+	}
+}
+
+// Close frees the open models, the vocabularies and the cache.
 func (f *Fleet) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.closeModels()
+	f.closeModels(nil)
 	for _, v := range f.vocabs {
 		v.Close()
 	}
@@ -310,38 +366,38 @@ func (f *Fleet) Close() error {
 	return nil
 }
 
-func (f *Fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
+func (f *Fleet) openSpec(ctx context.Context, s spec) (o opened, err error) {
 	var hosts []infer.Backend
 	switch s.backend {
 	case "embedded":
 		b, err := f.openEmbedded(ctx, s)
 		if err != nil {
-			return nil, err
+			return o, err
 		}
 		hosts = []infer.Backend{b}
 	case infer.ReadoutBackend:
 		b, err := f.openReadout(ctx, s)
 		if err != nil {
-			return nil, err
+			return o, err
 		}
 		hosts = []infer.Backend{b}
 	case "ollama":
 		for _, h := range f.flags.OllamaHosts(f.env.Getenv) {
 			b, err := f.openOllama(ctx, h, s.model)
 			if err != nil {
-				return nil, err
+				return o, err
 			}
 			hosts = append(hosts, b)
 		}
 	case "openai":
 		if len(f.flags.Hosts) == 0 {
-			return nil, usage.Errorf("--backend openai needs --host, the server's address up to /v1")
+			return o, usage.Errorf("--backend openai needs --host, the server's address up to /v1")
 		}
 		for _, h := range f.flags.Hosts {
 			b, err := openai.New(h, s.model, f.env.Getenv("OPENAI_API_KEY"), openai.Options{ContinueFinal: f.flags.ContinueFinal,
 				Parallel: f.flags.Concurrency, Retry: f.policy()})
 			if err != nil {
-				return nil, err
+				return o, err
 			}
 			for _, n := range b.Notes() {
 				f.env.Note("%s: %s", infer.Redact(h), n)
@@ -354,16 +410,16 @@ func (f *Fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
 	for i, b := range hosts {
 		m, err := b.Model(ctx)
 		if err != nil {
-			return nil, err
+			return o, err
 		}
 		if i == 0 {
 			identity = m
 		} else if m.Digest != identity.Digest || m.TemplateHash != identity.TemplateHash {
-			return nil, fmt.Errorf("the servers hold different versions of %s (%s and %s); pull the same one on all", s.model, infer.ShortDigest(identity.Digest), infer.ShortDigest(m.Digest))
+			return o, fmt.Errorf("the servers hold different versions of %s (%s and %s); pull the same one on all", s.model, infer.ShortDigest(identity.Digest), infer.ShortDigest(m.Digest))
 		}
 		if f.db != nil && (m.Digest != "" || f.flags.Cache == "force") {
 			if b, err = cache.Wrap(b, f.db, m, f.flags.Cache == "force"); err != nil {
-				return nil, err
+				return o, err
 			}
 		} else if f.db != nil {
 			f.env.Note("%s tells no digest of %s: the response cache is off (--cache force uses it all the same)", s.backend, s.model)
@@ -371,16 +427,15 @@ func (f *Fleet) openSpec(ctx context.Context, s spec) ([]infer.Backend, error) {
 		hosts[i] = b
 	}
 	f.models[s] = identity
-	f.bare = bare
-	var out []infer.Backend
+	o.bare = bare
 	n := f.flags.Concurrency
 	if s.backend == "embedded" || s.backend == infer.ReadoutBackend {
 		n = 1 // one context: more workers would only wait for each other
 	}
 	for range n {
-		out = append(out, hosts...)
+		o.workers = append(o.workers, hosts...)
 	}
-	return out, nil
+	return o, nil
 }
 
 // policy is how long the requests of this command are waited for.

@@ -324,7 +324,14 @@ func (c Case) runs(t *testing.T) {
 				return nil
 			}
 		}
-		_, err = plan.Task.Execute(t.Context(), d, run.Options{Shard: shard, Workers: func(context.Context, string) ([]infer.Backend, error) { return []infer.Backend{backend}, nil }})
+		_, err = plan.Task.Execute(t.Context(), d, run.Options{Shard: shard, Workers: func(context.Context, string) ([]infer.Backend, error) { return []infer.Backend{backend}, nil },
+			Together: func(_ context.Context, roles []string) ([]map[string]infer.Backend, error) {
+				worker := map[string]infer.Backend{}
+				for _, role := range roles {
+					worker[role] = backend
+				}
+				return []map[string]infer.Backend{worker}, nil
+			}})
 		return err
 	}
 	metrics := func(path string) string {
