@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ccmed/ccmed/bench/mediation"
+	"github.com/ccmed/ccmed/bench/socrates"
 	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/bench/timing"
 	"github.com/ccmed/ccmed/probe/extract"
@@ -17,6 +18,7 @@ import (
 var benches = task.Registry{
 	timing.Bench{},
 	mediation.Bench{},
+	socrates.Bench{},
 	extract.Bench{},
 	dualhead.Bench{},
 }

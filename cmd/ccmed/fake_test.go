@@ -232,7 +232,11 @@ func (q fakeRequest) say() string {
 	case "thinking":
 		return "<think>They are at odds.</think>What matters to each of you here?"
 	}
-	return fmt.Sprintf("I hear you both. What matters to you in case %d?", hash(fmt.Sprint(q.rendered(), q.Options.Seed, q.Seed))%1000)
+	h := hash(fmt.Sprint(q.rendered(), q.Options.Seed, q.Seed))
+	if strings.Contains(q.rendered(), "You take part in a talk about a dispute") {
+		return fmt.Sprintf(`{"thought": "They want case %d.", "utterance": "I offer case %d.%s"}`, h%1000, h%1000, []string{"", " [FINAL AGREEMENT]"}[h%2])
+	}
+	return fmt.Sprintf("I hear you both. What matters to you in case %d?", h%1000)
 }
 
 type fakeToken struct {

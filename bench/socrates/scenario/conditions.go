@@ -77,6 +77,21 @@ func culture(code string) string {
 		"Let this shape how you speak, what you take for polite, and what you weigh, without naming it.", countries[code], h[0], h[1], h[2], h[3], h[4], h[5])
 }
 
+// Told are the texts of all strategies, tempers and cultures, for the identity of a run.
+func Told() []string {
+	var out []string
+	for _, s := range strategies {
+		out = append(out, s.told)
+	}
+	for _, k := range keys(temper) {
+		out = append(out, temper[k])
+	}
+	for _, k := range keys(hofstede) {
+		out = append(out, culture(k))
+	}
+	return out
+}
+
 // Case is a scenario under a condition.
 type Case struct {
 	Condition string   `json:"condition"`

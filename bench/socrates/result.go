@@ -1,0 +1,273 @@
+package socrates
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/ccmed/ccmed/bench/report"
+	"github.com/ccmed/ccmed/bench/socrates/scenario"
+	"github.com/ccmed/ccmed/bench/stats"
+	"github.com/ccmed/ccmed/bench/task"
+	"github.com/ccmed/ccmed/infer"
+)
+
+// fewScenarios are so few that intervals over them are too narrow.
+const fewScenarios = 20
+
+// result is a run's result.
+type result struct {
+	in     task.Input
+	Metric Metrics
+	pairs  func() ([]pair, error)
+}
+
+func (r *result) Metrics() any { return r.Metric }
+
+func right(name string) report.Column { return report.Column{Name: name, Align: report.Right} }
+
+// Sections are the tables.
+func (r *result) Sections(context.Context) ([]report.Section, error) {
+	m := r.Metric
+	s := report.Section{Title: "Disputes: do the parties agree"}
+	t := report.Table{Columns: []report.Column{{Name: "talks"}, right("scored"), right("agreement"), right("impasse"), right("no end"), right("party turns"), right("agreement rate [95 %]")}}
+	for _, a := range m.Arms {
+		rate := ""
+		if a.Agreement != nil {
+			rate = report.Estimate(*a.Agreement, 2)
+		}
+		t.Rows = append(t.Rows, []report.Cell{report.Text(r.armName(a.Step)), report.Int(a.Scored), report.Int(a.Agreed), report.Int(a.Impasse), report.Int(a.NoEnd), report.Num(a.Turns, 1), report.Text(rate)})
+	}
+	s.Tables = append(s.Tables, t)
+	d := report.Table{Columns: []report.Column{{Name: "measure"}, right("value [95 %]"), right("talks"), right("scenarios")}}
+	for _, x := range []struct {
+		name string
+		e    *stats.Estimate
+	}{{"agreement rate, mediated − unmediated", m.Gain}, {"the same, another seed − unmediated", m.NullGain}, {"interventions a party turn", m.Frequency},
+		{"first intervention, share of the talk", m.First}} {
+		if x.e != nil {
+			d.Rows = append(d.Rows, []report.Cell{report.Text(x.name), report.Text(report.Estimate(*x.e, 2)), report.Int(x.e.N), report.Int(x.e.Groups)})
+		}
+	}
+	if len(d.Rows) > 0 {
+		s.Tables = append(s.Tables, d)
+	}
+	for _, by := range []struct {
+		name  string
+		parts []Part
+	}{{"axis", m.ByAxis}, {"domain", m.ByDomain}} {
+		if len(by.parts) < 2 {
+			continue
+		}
+		p := report.Table{Title: "Agreements by " + by.name, Columns: []report.Column{{Name: by.name}, right("talks"), right("unmediated"), right("mediated")}}
+		for _, x := range by.parts {
+			p.Rows = append(p.Rows, []report.Cell{report.Text(x.Name), report.Int(x.Talks), report.Text(report.Pct(x.Unmediated, x.Talks)), report.Text(report.Pct(x.Mediated, x.Talks))})
+		}
+		s.Tables = append(s.Tables, p)
+	}
+	s.Notes = []string{"intervals are drawn over scenarios; agreement is what the parties declare, not what an evaluator reads in their words",
+		fmt.Sprintf("the mediator was silent in %d talks; %d turns needed a second answer, %d spoke in another's name and were cut there", m.Silent, m.Repaired, m.Trimmed)}
+	return []report.Section{s}, nil
+}
+
+// armName says what a step's talks are.
+func (r *result) armName(step string) string {
+	switch step {
+	case StepUnmediated:
+		return "without a mediator"
+	case StepNull:
+		return "the same, another seed"
+	}
+	arm := ""
+	if s, err := task.Settings[settings](r.in.Identity()); err == nil {
+		arm = s.Arm
+	}
+	return "with a mediator (" + arm + ")"
+}
+
+// Cautions are what a reader must know.
+func (r *result) Cautions(context.Context) ([]string, error) {
+	m := r.Metric
+	var out []string
+	models := r.in.Identity().Models
+	if a, b := models[RoleMediator], models[RoleParty]; a.Name != "" && a.Name == b.Name && a.Digest == b.Digest {
+		out = append(out, "one model mediates and plays the parties: it may know its own ways")
+	}
+	if g := m.Gain; g != nil && g.Groups < fewScenarios {
+		out = append(out, fmt.Sprintf("%d scenarios: intervals over so few are too narrow", g.Groups))
+	}
+	if m.Gain != nil && m.NullGain != nil && math.Abs(m.NullGain.Value) >= math.Abs(m.Gain.Value) {
+		out = append(out, "another seed changes the rate of agreement as much as the mediator does")
+	}
+	for _, a := range m.Arms {
+		out = append(out, task.UnscoredCautions(a.Unscored, "talks "+r.armName(a.Step))...)
+	}
+	out = append(out, task.CutCaution(task.Cut{What: "mediator's turns", K: m.Cut, N: m.MedTurns})...)
+	return out, nil
+}
+
+// Measures are the agreement of each talk, and what the mediator added to it.
+func (r *result) Measures(context.Context) ([]stats.Measure, []string, error) {
+	ps, err := r.pairs()
+	agreement, gain := stats.Measure{Name: "agreement", Binary: true}, stats.Measure{Name: "agreement over unmediated"}
+	for _, p := range ps {
+		o := stats.Observation{Item: p.key.Key.Item + " " + p.key.Key.Condition, Group: p.key.Key.Item, Unscored: p.missing(StepMediated)}
+		with, _ := p.scored(StepMediated)
+		without, base := p.scored(StepUnmediated)
+		o.Value = agreed(with)
+		agreement.Observations = append(agreement.Observations, o)
+		if o.Unscored == "" && !base {
+			o.Unscored = p.missing(StepUnmediated)
+		}
+		o.Value -= agreed(without)
+		gain.Observations = append(gain.Observations, o)
+	}
+	return []stats.Measure{agreement, gain}, nil, err
+}
+
+// missing says why a step has no talk that counts, or "".
+func (p pair) missing(step string) string {
+	if _, ok := p.talks[step]; !ok {
+		return "there is no talk " + step
+	}
+	return p.why[step]
+}
+
+// Row is a row of the exported tables.
+type Row struct {
+	Run           string   `json:"run" parquet:"run" doc:"name of the run folder"`
+	Scenario      string   `json:"scenario" parquet:"scenario" doc:"id of the scenario"`
+	Condition     string   `json:"condition" parquet:"condition" doc:"social condition"`
+	Axis          string   `json:"axis" parquet:"axis" doc:"axis of the condition"`
+	Domain        string   `json:"domain" parquet:"domain" doc:"domain of the scenario"`
+	End           *string  `json:"end" parquet:"end" doc:"how the mediated talk ended: agreement, impasse or turns; null where it cannot be counted"`
+	Turns         *int     `json:"turns" parquet:"turns" doc:"party turns of the mediated talk"`
+	Interventions *int     `json:"interventions" parquet:"interventions" doc:"turns of the mediator"`
+	First         *float64 `json:"first" parquet:"first" doc:"share of the talk that is over at the mediator's first turn; null where it is silent"`
+	Unmediated    *string  `json:"unmediated_end" parquet:"unmediated_end" doc:"how the talk without a mediator ended"`
+	UnmedTurns    *int     `json:"unmediated_turns" parquet:"unmediated_turns" doc:"party turns of the talk without a mediator"`
+	Null          *string  `json:"null_end" parquet:"null_end" doc:"how the talk without a mediator from other seeds ended"`
+}
+
+// Table gives the rows of exports.
+func (r *result) Table(context.Context) (task.Table, error) {
+	t := task.Table{Temperature: temperature}
+	if s, err := task.Settings[settings](r.in.Identity()); err == nil {
+		t.MaxTokens = s.MaxTokens
+	}
+	ps, err := r.pairs()
+	for _, p := range ps {
+		any := p.any()
+		row := &Row{Run: r.in.Name(), Scenario: p.key.Key.Item, Condition: p.key.Key.Condition, Axis: any.Axis, Domain: any.Domain}
+		score := task.Score{Metric: "agreement", Binary: true, Unscored: p.missing(StepMediated)}
+		end := func(step string) (*string, *int) {
+			t, ok := p.scored(step)
+			if !ok {
+				return nil, nil
+			}
+			n := t.PartyTurns()
+			return &t.End, &n
+		}
+		row.End, row.Turns = end(StepMediated)
+		row.Unmediated, row.UnmedTurns = end(StepUnmediated)
+		row.Null, _ = end(StepNull)
+		output := ""
+		if with, ok := p.scored(StepMediated); ok {
+			at := with.Interventions()
+			n := len(at)
+			row.Interventions = &n
+			if n > 0 && *row.Turns > 0 {
+				share := float64(at[0]) / float64(*row.Turns)
+				row.First = &share
+			}
+			score.Value, output = agreed(with), with.End
+		}
+		t.Rows = append(t.Rows, task.Row{Key: p.key.Key, Value: row, Cluster: p.key.Key.Item, Input: task.LastPrompt(p.key.Steps, StepMediated, StepUnmediated), Target: EndAgreement,
+			Output: output, Stop: infer.StopEnd, Scores: []task.Score{score}, Steps: p.key.Costs()})
+	}
+	return t, err
+}
+
+// Browser lists the talks.
+func (r *result) Browser(context.Context) (report.Browser, []string, error) {
+	var conditions []string
+	for _, c := range scenario.Conditions() {
+		conditions = append(conditions, c.Name)
+	}
+	ends := []string{EndAgreement, EndImpasse, EndTurns, task.Unscored}
+	b := report.Browser{Name: "talks", Title: "scenario and condition", Facets: []report.Facet{{Name: "scenario"}, {Name: "condition", Order: conditions},
+		{Name: "domain", Order: scenario.Domains()}, {Name: "mediated", Order: ends}, {Name: "unmediated", Order: ends}}, Measures: []string{"party turns", "interventions"}}
+	ps, err := r.pairs()
+	for _, p := range ps {
+		k := p.key.Key
+		it := report.Item{Title: k.Item + " " + k.Condition, Measures: report.Values{math.NaN(), math.NaN()}, Facets: [][]string{{k.Item}, {k.Condition}, nil, p.ends(StepMediated), p.ends(StepUnmediated)}}
+		if d := p.any().Domain; d != "" {
+			it.Facets[2] = []string{d}
+		}
+		if t, ok := p.talks[StepMediated]; ok {
+			it.Measures = report.Values{float64(t.PartyTurns()), float64(len(t.Interventions()))}
+		}
+		for _, step := range []string{StepMediated, StepUnmediated, StepNull} {
+			if t, ok := p.talks[step]; ok {
+				it.Blocks = append(it.Blocks, t.block(r.armName(step), p.why[step]))
+			}
+		}
+		b.Items = append(b.Items, it)
+	}
+	return b, nil, err
+}
+
+// ends is the end of a step's talk as values of a facet.
+func (p pair) ends(step string) []string {
+	if t, ok := p.scored(step); ok {
+		return []string{t.End}
+	}
+	if _, ok := p.talks[step]; ok {
+		return []string{task.Unscored}
+	}
+	return nil
+}
+
+// block shows a talk, with what the mediator thought beside its turns.
+func (t Talk) block(title, why string) report.Block {
+	b := report.Block{Title: title, Notes: []string{"end: " + t.End}}
+	if why != "" {
+		b.Notes = []string{"unscored: " + why}
+	}
+	if len(t.Decisions) > 0 {
+		b.Value = "P(the mediator speaks) before the turn"
+	}
+	names := map[string]string{MediatorID: "Mediator"}
+	for i, id := range t.Parties[:min(len(t.Parties), len(t.Names))] {
+		names[id] = t.Names[i]
+	}
+	p := map[int]float64{}
+	for _, d := range t.Decisions {
+		p[d.After] = d.P
+	}
+	n := 0
+	for _, x := range t.Turns {
+		turn := report.Turn{Speaker: names[x.By], Text: x.Text}
+		if x.By == MediatorID {
+			turn.Marks = append(turn.Marks, "mediator")
+		} else {
+			n++
+			turn.Name = strconv.Itoa(n)
+			if v, ok := p[x.After]; ok {
+				v = task.Rounded(v)
+				turn.Value = &v
+			}
+		}
+		for mark, has := range map[string]bool{"second answer": x.Repaired, "cut: spoke for another": x.Trimmed, "cut at its cap": x.Cut} {
+			if has {
+				turn.Marks = append(turn.Marks, mark)
+			}
+		}
+		slices.Sort(turn.Marks)
+		b.Turns = append(b.Turns, turn)
+	}
+	b.Text = t.Raw
+	return b
+}
