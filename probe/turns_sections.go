@@ -131,8 +131,13 @@ func (f *TurnFindings) unscriptedSection(at int) report.Section {
 		lines.References = append(lines.References, report.Reference{Name: "bag of words", Value: w.Balanced.Value})
 	}
 	s.Figures = []report.Figure{{Title: "Transfer to unscripted turns by layer", Lines: lines,
-		Description: "Balanced accuracy of probes trained on scripted conflict turns for the stage of later, unscripted turns of the same speaker, with 95 % intervals."}}
+		Description: fmt.Sprintf("Balanced accuracy of probes trained on scripted conflict turns for the stage of %d later, unscripted turns of the same speakers. %s", u.N, whiskers(u.Contexts))}}
 	return s
+}
+
+// whiskers says what the intervals of figures are.
+func whiskers(contexts int) string {
+	return fmt.Sprintf("Intervals are of 95 %%, from resampling scenario contexts (%d).", contexts)
 }
 
 // stageNames lists the stages of a count in developmental order.
@@ -182,7 +187,7 @@ func (f *TurnFindings) swapSection() report.Section {
 		fmt.Sprintf("%d conflict turns of a stage a, in which the longest run of its marker phrases gives way to that of a turn of stage b, while shorter ones stay; shares of the predictions of probes of unedited turns", w.N),
 		"moved to b: the share predicted as b minus that of the same turns as they were"},
 		Figures: []report.Figure{{Title: "What a swapped phrase does, by layer", Lines: f.lines("share of predictions", series("follow b", w.Follow), series("stay at a", w.Stay), series("go to the third", w.Third)),
-			Description: "Shares of probe predictions on conflict turns whose most indicative phrase was replaced by another stage's: those that follow the phrase, stay, or go to the third stage, with 95 % intervals."}}}
+			Description: fmt.Sprintf("Shares of probe predictions on %d conflict turns whose most indicative phrase was replaced by another stage's: those that follow the phrase, stay, or go to the third stage. %s", w.N, whiskers(f.Contexts))}}}
 }
 
 func (f *TurnFindings) editSection() report.Section {
@@ -208,7 +213,7 @@ func (f *TurnFindings) editSection() report.Section {
 	}
 	s.Tables = []report.Table{t}
 	s.Figures = []report.Figure{{Title: "Accuracy with the conflict turn edited, by layer", Lines: lines,
-		Description: "Accuracy of probes for the scripted stage with the conflict turn as it is, with its marker phrases masked, and removed, with 95 % intervals."}}
+		Description: fmt.Sprintf("Accuracy of probes for the scripted stage in %d dialogues, with the conflict turn as it is, with its marker phrases masked, and removed. %s", f.N, whiskers(f.Contexts))}}
 	return s
 }
 

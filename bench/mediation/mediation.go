@@ -95,7 +95,7 @@ type Options struct {
 	MaxTokens    int     // of the mediator's line; 0 means 160
 	SimTemp      float64 // of the simulator; 0 means 0.8
 	SimMaxTokens int     // of one simulated turn; 0 means 120
-	MinMass      float64 // least probability on the digits; 0 means 0.05
+	MinMass      float64 // minimum probability mass on the digits; 0 means 0.05
 	Form         string  // history form; "" means Transcript
 	NoLeadIn     bool    // ask for the stage digit without the lead-in "Stage: "
 	HideMediator bool    // label without the mediator's line

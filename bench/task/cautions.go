@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -14,11 +15,37 @@ import (
 // MostCut is the share of texts cut at their cap of tokens from which a caution warns.
 const MostCut = 0.05
 
-// UnscoredCautions name how many are unscored for which reason.
+// decimal is a number that can be another in every dialogue.
+var decimal = regexp.MustCompile(`\d+\.\d+`)
+
+// UnscoredCautions name how many are unscored for which reason. Reasons that differ in
+// their first decimal number alone are one, with its range.
 func UnscoredCautions(reasons map[string]int, what string) []string {
-	var out []string
+	type kind struct{ before, from, to, after string }
+	counts := map[[2]string]int{}
+	kinds := map[[2]string]kind{}
+	var order [][2]string
 	for _, why := range slices.Sorted(maps.Keys(reasons)) {
-		out = append(out, fmt.Sprintf("unscored %s: %d (%s)", what, reasons[why], why))
+		k := kind{before: why}
+		if at := decimal.FindStringIndex(why); at != nil {
+			k = kind{why[:at[0]], why[at[0]:at[1]], why[at[0]:at[1]], why[at[1]:]}
+		}
+		id := [2]string{k.before, k.after}
+		if had, ok := kinds[id]; ok {
+			k.from = had.from // reasons are sorted
+		} else {
+			order = append(order, id)
+		}
+		kinds[id] = k
+		counts[id] += reasons[why]
+	}
+	var out []string
+	for _, id := range order {
+		k := kinds[id]
+		if k.from != k.to {
+			k.from += " to " + k.to
+		}
+		out = append(out, fmt.Sprintf("unscored %s: %d (%s)", what, counts[id], k.before+k.from+k.after))
 	}
 	return out
 }

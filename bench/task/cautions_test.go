@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,4 +73,13 @@ func sameScene(t *testing.T) dialogue.Dialogue {
 		t.Fatalf("%d dialogues, %v", len(ds), err)
 	}
 	return ds[0]
+}
+
+// Reasons that differ in a measured number alone are told once.
+func TestUnscoredCautions(t *testing.T) {
+	got := task.UnscoredCautions(map[string]int{"the answers got 0.004 of the probability, less than 0.05": 2, "the answers got 0.010 of the probability, less than 0.05": 1, "no turn was predicted": 4}, "dialogues")
+	want := []string{"unscored dialogues: 4 (no turn was predicted)", "unscored dialogues: 3 (the answers got 0.004 to 0.010 of the probability, less than 0.05)"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
 }

@@ -56,7 +56,7 @@ const Role = "mediator"
 type Options struct {
 	Mode      Mode
 	FirstTurn int     // predictions start here; 0 means 3
-	MinMass   float64 // least probability that the answers must get together; 0 means 0.05
+	MinMass   float64 // minimum probability mass on the allowed answers; 0 means 0.05
 	// ReasonTokens caps the reasoning of the mode cot; 0 means 256.
 	ReasonTokens int
 	Seed         int64

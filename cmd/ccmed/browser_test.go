@@ -514,6 +514,14 @@ func TestBrowserAccessible(t *testing.T) {
 				if w := eval[int](c, "document.scrollingElement.scrollWidth"); int64(w) > width {
 					t.Errorf("the page is %d pixels wide", w)
 				}
+				// What is wider than the window lies in an element that scrolls and shows it.
+				for _, cut := range eval[[]string](c, `[...document.querySelectorAll('main *')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1
+					&& !e.closest('.scroll, pre')).map((e) => e.outerHTML.slice(0, 120))`) {
+					t.Errorf("cut at the window's edge: %s", cut)
+				}
+				if hint := eval[string](c, "getComputedStyle(document.querySelector('.scroll')).backgroundImage"); !strings.Contains(hint, "gradient") {
+					t.Errorf("what scrolls does not show it: %q", hint)
+				}
 				eval[bool](c, string(axe)+"\n; true")
 				for _, v := range eval[[]string](c, `axe.run(document, { resultTypes: ['violations'] }).then((r) => r.violations.map((v) =>
 					v.id + ': ' + v.help + ' (' + v.nodes.length + '), as in ' + v.nodes[0].html.slice(0, 200) + ' ' + v.nodes[0].failureSummary))`) {
