@@ -78,6 +78,8 @@ type Params struct {
 	// ThinkTokens is the most tokens of reasoning that are waited for when a
 	// model reasons although it was asked not to. 0 means 1,024.
 	ThinkTokens int `json:"think_tokens,omitempty"`
+	// Schema binds the answer of Chat to a form; nil leaves it free. Choose ignores it.
+	Schema *Schema `json:"schema,omitempty"`
 }
 
 // Usage counts tokens of one request, or of many when added up.

@@ -68,7 +68,7 @@ func (r *result) Sections(context.Context) ([]report.Section, error) {
 		s.Tables = append(s.Tables, p)
 	}
 	s.Notes = []string{"intervals are drawn over scenarios; agreement is what the parties declare, not what an evaluator reads in their words",
-		fmt.Sprintf("the mediator was silent in %d talks; %d turns needed a second answer, %d spoke in another's name and were cut there", m.Silent, m.Repaired, m.Trimmed)}
+		fmt.Sprintf("talks in which the mediator was silent: %d; turns that needed a second answer: %d; turns in another's name, cut there: %d", m.Silent, m.Repaired, m.Trimmed)}
 	return []report.Section{s}, nil
 }
 

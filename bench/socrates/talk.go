@@ -199,6 +199,8 @@ func (a spoken) json() string {
 func (s *speaking) speak(ctx context.Context, turn int, p scenario.Party) (Turn, error) {
 	prompt := s.partyPrompt(p)
 	o := s.params(turn, s.o.MaxTokens, "party")
+	// A token holds more than three characters of prose, so that the object can be closed.
+	o.Schema = &infer.Schema{Texts: []infer.SchemaText{{Name: "thought", Max: s.o.MaxTokens}, {Name: "utterance", Max: 2 * s.o.MaxTokens}}}
 	r, err := s.party.Chat(ctx, prompt, o)
 	if err != nil {
 		return Turn{}, err

@@ -181,6 +181,16 @@ func TestChatAndChooseDoNotShareAKey(t *testing.T) {
 	}
 }
 
+func TestSchemasHaveKeysOfTheirOwn(t *testing.T) {
+	key := func(max int) string {
+		k, _ := (&cached{}).key("chat", infer.Prompt{Raw: "x"}, infer.Params{Schema: &infer.Schema{Texts: []infer.SchemaText{{Name: "a", Max: max}}}}, nil)
+		return string(k)
+	}
+	if key(1) == key(2) || key(1) != key(1) {
+		t.Error("the key does not follow the form of the answer")
+	}
+}
+
 // TestKeyTellsEveryFieldApart walks the fields by reflection, so that a field
 // added later cannot be left out of the key unnoticed.
 func TestKeyTellsEveryFieldApart(t *testing.T) {
@@ -219,6 +229,8 @@ func TestKeyTellsEveryFieldApart(t *testing.T) {
 				f.SetBool(true)
 			case reflect.Slice:
 				f.Set(reflect.MakeSlice(f.Type(), 1, 1))
+			case reflect.Pointer:
+				f.Set(reflect.New(f.Type().Elem()))
 			default:
 				t.Fatalf("%s is a %s: teach this test to set it", name, f.Kind())
 			}

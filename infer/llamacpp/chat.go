@@ -113,7 +113,10 @@ func cutAt(s string, stops []string) string {
 
 // generate samples from the logits of the last evaluated token on.
 func (e *Engine) generate(ctx context.Context, o infer.Params) (*generated, error) {
-	chain := sampler(o)
+	chain, err := e.sampler(o)
+	if err != nil {
+		return nil, err
+	}
 	defer llama.SamplerFree(chain)
 	think := o.ThinkTokens
 	if think <= 0 {
@@ -165,19 +168,28 @@ func finite(logits []float32) bool {
 	return !math.IsNaN(top) && !math.IsInf(top, 0)
 }
 
-// sampler returns the chain of llama.cpp's samplers, in its own order.
-func sampler(o infer.Params) llama.Sampler {
+// sampler returns the chain of llama.cpp's samplers, in its own order: what a form forbids
+// is taken out first.
+func (e *Engine) sampler(o infer.Params) (llama.Sampler, error) {
 	chain := llama.SamplerChainInit(llama.SamplerChainDefaultParams())
+	if o.Schema != nil {
+		grammar := llama.SamplerInitGrammar(e.handle, o.Schema.Grammar(), "root")
+		if grammar == 0 {
+			llama.SamplerFree(chain)
+			return 0, fmt.Errorf("llamacpp: the library takes no grammar of this form: %s", o.Schema.JSON())
+		}
+		llama.SamplerChainAdd(chain, grammar)
+	}
 	if o.Temperature < coldest {
 		llama.SamplerChainAdd(chain, llama.SamplerInitGreedy())
-		return chain
+		return chain, nil
 	}
 	if o.TopP > 0 && o.TopP < 1 {
 		llama.SamplerChainAdd(chain, llama.SamplerInitTopP(float32(o.TopP), 1))
 	}
 	llama.SamplerChainAdd(chain, llama.SamplerInitTemp(float32(o.Temperature)))
 	llama.SamplerChainAdd(chain, llama.SamplerInitDist(seed32(o.Seed)))
-	return chain
+	return chain, nil
 }
 
 // seed32 folds a seed to the 32 bits that llama.cpp takes, and keeps clear of the

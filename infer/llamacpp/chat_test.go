@@ -2,6 +2,7 @@ package llamacpp
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -193,5 +194,27 @@ func TestSeed32(t *testing.T) {
 		if got := seed32(seed); got != want {
 			t.Errorf("seed32(%d) = %d, want %d", seed, got, want)
 		}
+	}
+}
+
+// Whatever a model would say, its answer has the form that is asked for.
+func TestChatKeepsToASchema(t *testing.T) {
+	e := open(t, 512)
+	form := &infer.Schema{Texts: []infer.SchemaText{{Name: "thought", Max: 20}, {Name: "utterance", Max: 30}}}
+	prompt := infer.Prompt{Messages: []infer.Message{{Role: infer.User, Content: "Tell me a joke."}}}
+	for seed := range int64(10) {
+		o := infer.Params{MaxTokens: 120, Temperature: 1.5 * float64(seed%2), TopP: 1, Seed: seed, Schema: form}
+		r, err := e.Chat(context.Background(), prompt, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a map[string]string
+		if err := json.Unmarshal([]byte(r.Text), &a); err != nil || r.Stop != infer.StopEnd || len(a) != 2 || a["thought"] == "" || len([]rune(a["utterance"])) > 30 {
+			t.Errorf("seed %d: %q (%s), %v", seed, r.Text, r.Stop, err)
+		}
+	}
+	bad := &infer.Schema{Texts: []infer.SchemaText{{Name: `a"b`, Max: 20}}}
+	if _, err := e.Chat(context.Background(), prompt, infer.Params{MaxTokens: 5, Schema: bad}); err == nil || !strings.Contains(err.Error(), "takes no grammar") {
+		t.Errorf("a grammar that cannot be read: %v", err)
 	}
 }

@@ -194,14 +194,18 @@ func (b *Backend) body(r request) (path string, body any) {
 	if r.hold {
 		opts["temperature"], opts["top_k"] = anyToken, maxAlternatives
 	}
+	var format json.RawMessage
+	if r.params.Schema != nil {
+		format = r.params.Schema.JSON()
+	}
 	if r.chat != nil {
 		return "/api/chat", &api.ChatRequest{
-			Model: b.model, Messages: r.chat, Stream: &stream, KeepAlive: b.keepAlive(), Options: opts,
+			Model: b.model, Messages: r.chat, Format: format, Stream: &stream, KeepAlive: b.keepAlive(), Options: opts,
 			Think: &api.ThinkValue{Value: false}, Truncate: &no, Shift: &no, Logprobs: r.logprobs, TopLogprobs: top,
 		}
 	}
 	return "/api/generate", &api.GenerateRequest{
-		Model: b.model, Prompt: r.rendered, Raw: true, Stream: &stream, KeepAlive: b.keepAlive(), Options: opts,
+		Model: b.model, Prompt: r.rendered, Format: format, Raw: true, Stream: &stream, KeepAlive: b.keepAlive(), Options: opts,
 		Think: &api.ThinkValue{Value: false}, Truncate: &no, Shift: &no, Logprobs: r.logprobs, TopLogprobs: top,
 	}
 }

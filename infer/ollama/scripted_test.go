@@ -423,3 +423,29 @@ func mustJSON(v any) string {
 	}
 	return string(b)
 }
+
+// The form of an answer is sent with the chat, and with a rendered prompt.
+func TestSchemaIsSent(t *testing.T) {
+	s, b := scripted(t, ollama.Options{})
+	answer := infertest.Response{Body: obj{"model": "m", "message": obj{"content": "{}"}, "response": "{}", "done": true, "done_reason": "stop", "prompt_eval_count": 9, "eval_count": 3}}
+	s.On("/api/chat", rendered("s, q"), answer)
+	s.On("/api/generate", answer)
+	form := &infer.Schema{Texts: []infer.SchemaText{{Name: "thought", Max: 9}}}
+	if _, err := b.Chat(context.Background(), question("q"), infer.Params{MaxTokens: 9, Schema: form}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Chat(context.Background(), infer.Prompt{Raw: "q"}, infer.Params{MaxTokens: 9, Schema: form}); err != nil {
+		t.Fatal(err)
+	}
+	bound := 0
+	for _, path := range []string{"/api/chat", "/api/generate"} {
+		for _, q := range s.Requests(path) {
+			if strings.Contains(string(q.Raw), `"format":`+string(form.JSON())) {
+				bound++
+			}
+		}
+	}
+	if bound != 2 {
+		t.Errorf("%d of 2 requests have the form", bound)
+	}
+}

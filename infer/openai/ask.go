@@ -36,6 +36,9 @@ func (b *Backend) request(p infer.Prompt, o infer.Params) (req api.ChatCompletio
 	// max_tokens is deprecated at OpenAI, and what all local servers understand.
 	f = fields{"max_tokens": max(1, o.MaxTokens), "temperature": o.Temperature, "top_p": topP, "seed": o.Seed,
 		"presence_penalty": 0, "frequency_penalty": 0}
+	if o.Schema != nil {
+		f["response_format"] = map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "answer", "strict": true, "schema": o.Schema.JSON()}}
+	}
 	maps.Copy(f, b.opts.Extra)
 	if p.LeadIn != "" && b.opts.ContinueFinal {
 		req.Messages = append(req.Messages, api.ChatCompletionMessage{Role: infer.Assistant, Content: p.LeadIn})
@@ -267,7 +270,7 @@ func (b *Backend) Choose(ctx context.Context, ps []infer.Prompt, as []infer.Answ
 }
 
 func (b *Backend) choose(ctx context.Context, p infer.Prompt, as []infer.Answer, o infer.Params) (infer.Choice, error) {
-	o.MaxTokens, o.Stop = 1, nil
+	o.MaxTokens, o.Stop, o.Schema = 1, nil, nil
 	a, err := b.complete(ctx, p, o, func([]token) int { return 0 })
 	if err != nil {
 		return infer.Choice{}, err

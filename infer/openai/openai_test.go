@@ -297,3 +297,19 @@ func TestServerOllamaV1(t *testing.T) {
 		}
 	}
 }
+
+func TestSchemaIsSent(t *testing.T) {
+	form := &infer.Schema{Texts: []infer.SchemaText{{Name: "thought", Max: 9}}}
+	s, b := scripted(t, openai.Options{}, infertest.Response{Body: `{"choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"{}"}}],"usage":{"prompt_tokens":3,"completion_tokens":1}}`})
+	if _, err := b.Chat(context.Background(), infer.Prompt{Messages: []infer.Message{{Role: infer.User, Content: "q"}}}, infer.Params{MaxTokens: 9, Schema: form}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(s.Requests(path)); n != 1 {
+		t.Errorf("%d requests", n)
+	}
+	for _, q := range s.Requests(path) {
+		if q.Body["response_format"] == nil || !strings.Contains(string(q.Raw), `"schema":`+string(form.JSON())) {
+			t.Errorf("the request is %s", q.Raw)
+		}
+	}
+}
