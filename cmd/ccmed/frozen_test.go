@@ -28,6 +28,7 @@ var unsteady = []struct {
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?`), "TIME"},
 	{regexp.MustCompile(`("(?:seconds|server_seconds|duration|working_time|total_time)": ?)[0-9.e-]+`), "${1}0"},
 	{regexp.MustCompile(`\b(\d+h)?(\d+m)?[0-9.]+(s|ms|µs)\b`), "DURATION"},
+	{regexp.MustCompile(`, about DURATION left`), ""}, // where a step has taken long enough to tell
 	{regexp.MustCompile(`[0-9.]+ ?tokens/s`), "RATE tokens/s"},
 	{regexp.MustCompile(`http://127\.0\.0\.1:\d+`), "SERVER"},
 	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "HOST"},
