@@ -28,7 +28,7 @@ type ArrayMeta struct {
 	Cell   activation.Cell  `json:"cell"`
 	Layers []string         `json:"layers"` // of the first axis of X
 	Items  []string         `json:"items"`  // dialogue of each row
-	Groups []string         `json:"groups"` // scenario context of each row, by the numbers in group
+	Groups []string         `json:"groups"` // scenario contexts, by the numbers in group; the same in all cells of a store
 	Stages []string         `json:"stages"` // by the numbers in y
 }
 
@@ -41,7 +41,7 @@ func ExportArrays(ctx context.Context, dir *run.Dir, out string, layers []string
 	if _, err := os.Stat(out); err == nil {
 		return nil, fmt.Errorf("%s exists; name a new folder", out)
 	}
-	rows, err := readRows(dir)
+	rows, groups, err := readRows(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -57,11 +57,11 @@ func ExportArrays(ctx context.Context, dir *run.Dir, out string, layers []string
 	}
 	for _, c := range index.Cells() {
 		if err := ctx.Err(); err != nil {
-			return files, err
+			return files, errors.Join(err, os.RemoveAll(out))
 		}
 		name := strings.TrimSuffix(c.File(), ".safetensors") + ".npz"
-		if err := exportCell(dir, index, c, rows, layers, filepath.Join(out, name)); err != nil {
-			return files, fmt.Errorf("export %s: %w", c, err)
+		if err := exportCell(dir, index, c, rows, groups, layers, filepath.Join(out, name)); err != nil {
+			return files, errors.Join(fmt.Errorf("export %s: %w", c, err), os.RemoveAll(out))
 		}
 		files = append(files, name)
 	}
@@ -75,13 +75,17 @@ type rowFacts struct {
 }
 
 // readRows returns the facts of a sample's row in a cell: those of its dialogue, or in a
-// store of turns or questions those of the turn.
-func readRows(dir *run.Dir) (func(activation.Entry) (rowFacts, error), error) {
+// store of turns or questions those of the turn. groups are the scenario contexts, sorted.
+func readRows(dir *run.Dir) (of func(activation.Entry) (rowFacts, error), groups []string, err error) {
 	turns := HoldsTurns(dir) || HoldsQuestions(dir)
 	samples, err := readTurnStates(dir) // States has the same fields, but for the turns
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	for _, st := range samples {
+		groups = append(groups, st.Context)
+	}
+	slices.Sort(groups)
 	return func(e activation.Entry) (rowFacts, error) {
 		st := samples[e.Item]
 		if turns {
@@ -93,10 +97,10 @@ func readRows(dir *run.Dir) (func(activation.Entry) (rowFacts, error), error) {
 			return rowFacts{}, fmt.Errorf("dialogue %s has no stage; extract into a new run", e.Item)
 		}
 		return rowFacts{st.Stage, st.Context, st.Turn}, nil
-	}, nil
+	}, slices.Compact(groups), nil
 }
 
-func exportCell(dir *run.Dir, index *activation.Index, c activation.Cell, facts func(activation.Entry) (rowFacts, error), layers []string, path string) (err error) {
+func exportCell(dir *run.Dir, index *activation.Index, c activation.Cell, facts func(activation.Entry) (rowFacts, error), groups, layers []string, path string) (err error) {
 	f, err := activation.Open(filepath.Join(dir.Path(), c.File()))
 	if err != nil {
 		return err
@@ -106,7 +110,7 @@ func exportCell(dir *run.Dir, index *activation.Index, c activation.Cell, facts 
 	if err != nil {
 		return err
 	}
-	meta := ArrayMeta{Model: f.Spec().Model, Cell: c}
+	meta := ArrayMeta{Model: f.Spec().Model, Cell: c, Groups: groups}
 	if meta.Layers, err = chosenLayers(f.Spec().Layers, layers); err != nil {
 		return err
 	}
@@ -131,10 +135,7 @@ func exportCell(dir *run.Dir, index *activation.Index, c activation.Cell, facts 
 		if err != nil {
 			return fmt.Errorf("dialogue %s: %w", e.Item, err)
 		}
-		at := slices.Index(meta.Groups, known.context)
-		if at < 0 {
-			at, meta.Groups = len(meta.Groups), append(meta.Groups, known.context)
-		}
+		at, _ := slices.BinarySearch(groups, known.context)
 		rows, meta.Items = append(rows, e.Row), append(meta.Items, e.Item)
 		y, group, turn = append(y, int64(stage)), append(group, int64(at)), append(turn, int64(known.turn))
 	}

@@ -55,7 +55,7 @@ func (t Table) labelled(label string) string {
 // that the fonts of pdfTeX do not have.
 var latexMarks = strings.NewReplacer(`\`, `\textbackslash{}`, "{", `\{`, "}", `\}`, "$", `\$`, "&", `\&`, "#", `\#`, "%", `\%`, "_", `\_`,
 	"^", `\textasciicircum{}`, "`", `\textasciigrave{}`, "~", `$\sim$`, "<", "$<$", ">", "$>$", "|", "$|$", "−", "$-$", "Δ", `$\Delta$`, "±", `$\pm$`, "≤", `$\le$`, "≥", `$\ge$`, "→", `$\to$`, "…", `\ldots{}`,
-	"κ", `$\kappa$`, "λ", `$\lambda$`, "τ", `$\tau$`, "ρ", `$\rho$`, "α", `$\alpha$`, "×", `$\times$`, "†", `\textdagger{}`, "√", `$\surd$`)
+	"κ", `$\kappa$`, "λ", `$\lambda$`, "τ", `$\tau$`, "ρ", `$\rho$`, "α", `$\alpha$`, "×", `$\times$`, "†", `\textdagger{}`, "√", `$\surd$`, "₂", `$_2$`)
 
 // minus finds the sign of a number, for which a hyphen stands.
 var minus = regexp.MustCompile(`(^|[\s\[(])-(\d)`)

@@ -149,6 +149,7 @@ for store, arrays in ((sys.argv[1], sys.argv[2]), (sys.argv[3], sys.argv[4])):
             samples[s["item"]] = s["data"]
     files = sorted(glob.glob(os.path.join(arrays, "*.npz")))
     assert len(files) == len(glob.glob(os.path.join(store, "*.safetensors"))) > 0, files
+    assert len({tuple(json.loads(np.load(f)["meta.json"])["groups"]) for f in files}) == 1  # a number is one context in all cells
     for file in files:
         z = np.load(file)
         meta = json.loads(z["meta.json"])
