@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/ccmed/ccmed/bench/ccbench/norm"
 	"github.com/ccmed/ccmed/bench/export"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/task"
@@ -46,6 +47,7 @@ func enumerations() []flagValues {
 		{"compare", "format", []string{"table", "json", "markdown", "latex", "benchstat"}, false},
 		{"report", "format", []string{"html", "json", "md"}, false},
 		{"runs export", "format", formats, false},
+		{"ccbench norms", "culture", norm.Names(), false},
 		{"engine install", "variant", []string{llamacpp.CPU, llamacpp.CUDA, llamacpp.CUDA12, llamacpp.Vulkan}, false},
 		{"probe train", "groups", []string{"context", "template", "country"}, false},
 		{"probe report", "format", []string{"table", "markdown", "html", "json", "csv"}, false},

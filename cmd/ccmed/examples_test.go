@@ -145,6 +145,7 @@ func exampleHome(t *testing.T, env map[string]string) string {
 		}
 	}
 	must("socrates scenarios import sample --out my-disputes")
+	must("ccbench norms --culture nepali --out my-culture.json")
 	if err := os.Mkdir("promediate", 0o755); err != nil {
 		t.Fatal(err)
 	}

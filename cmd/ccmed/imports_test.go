@@ -21,7 +21,7 @@ var floors = [][]string{
 		"infer/llamacpp/internal/libffi"},
 	{"infer", "infer/ollama", "infer/openai", "infer/llamacpp", "infer/cache", "infer/infertest", "infer/internal/prefix", "infer/internal/reasoning",
 		"infer/internal/transport", "infer/fleet"},
-	{"bench/run", "bench/prompt", "bench/dialogue", "bench/report", "bench/socrates/scenario"},
+	{"bench/run", "bench/prompt", "bench/dialogue", "bench/report", "bench/socrates/scenario", "bench/ccbench/norm"},
 	{"bench/published", "bench/suite", "probe/activation", "bench/task"},
 	{"bench/timing", "bench/mediation", "bench/socrates", "probe", "bench/compare", "bench/page", "bench/export"},
 	{"sft", "probe/extract", "bench/task/tasktest"},

@@ -172,7 +172,7 @@ func expandScenarios(all []scenario.Scenario, conditions []scenario.Condition) (
 	return s, out
 }
 
-// writeJSON writes a value of package scenario to a new file.
+// writeJSON writes a value to a new file.
 func writeJSON(path string, v any) error {
 	b, err := scenario.Encode(v)
 	if err != nil {
