@@ -31,12 +31,12 @@ var reaches = reachOf(map[reach]string{
 	starts:   "python interpreter",
 	contacts: "host",
 	writes:   "out cache venv force figures",
-	reads:    "apply base baselines config data embedder chat-template gguf judge labeller model package prompts prove-on runs simulator train tuned",
-	plain: "alpha backend base-model batch by card-items cells concurrency condition conditions contexts continue-final controls cosine-margin dropout " +
+	reads:    "apply base baselines check config data embedder chat-template gguf judge labeller model package prompts prove-on runs simulator train tuned",
+	plain: "alpha backend base-model batch by card-items cells concurrency condition conditions contexts continue-final controls cosine-margin culture dropout " +
 		"domain dry-run dtype edits epochs eval-steps evaluate exclude-seen-contexts first-turn folds format fraction gpu-layers grace grad-accum " +
 		"gradient-checkpointing groups help hide-mediator history holdout item json kind labeller-rule lambda later-turns layers lenient limit load-in-4bit " +
 		"lr-adapter lr-head margin mask-markers max-failures max-length max-steps max-tokens mediation-limit method min-mass mode name no-color " +
-		"no-lead-in no-ollama nproc num-ctx patience pos-weight preset prove-n prove-tokens quantize quiet rank reason-tokens request-timeout resamples resume reuse-tokens " +
+		"no-lead-in no-ollama nproc num-ctx patience personas pos-weight preset prove-n prove-tokens quantize quiet rank reason-tokens request-timeout resamples resume reuse-tokens " +
 		"reverse rubric samples save-seconds save-steps section seed seeds set shard shuffles sim-max-tokens sim-temperature since sort split " +
 		"stall-timeout status step strict targets task temperature texts threads threshold threshold-from title turns unpaired unscored variant " +
 		"version warmup-steps",
