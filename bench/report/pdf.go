@@ -178,16 +178,6 @@ func coordinate(s string) float64 {
 // the first marker.
 func writePath(pdf *fpdf.Fpdf, s shape) error {
 	p := penOf(s)
-	how := ""
-	if p.fill != nil {
-		pdf.SetFillColor(p.fill[0], p.fill[1], p.fill[2])
-		how = "F"
-	}
-	if p.stroke != nil {
-		pdf.SetDrawColor(p.stroke[0], p.stroke[1], p.stroke[2])
-		pdf.SetLineWidth(p.width)
-		pdf.SetDashPattern(p.dash, 0)
-	}
 	draw := func(how string, opacity float64) error {
 		pdf.SetAlpha(opacity, "Normal")
 		if err := trace(pdf, s.D); err != nil {
@@ -196,14 +186,18 @@ func writePath(pdf *fpdf.Fpdf, s shape) error {
 		pdf.DrawPath(how)
 		return nil
 	}
-	if how != "" {
-		if err := draw(how, p.opacity); err != nil {
+	if p.fill != nil {
+		pdf.SetFillColor(p.fill[0], p.fill[1], p.fill[2])
+		if err := draw("F", p.opacity); err != nil {
 			return err
 		}
 	}
 	if p.stroke == nil {
 		return nil
 	}
+	pdf.SetDrawColor(p.stroke[0], p.stroke[1], p.stroke[2])
+	pdf.SetLineWidth(p.width)
+	pdf.SetDashPattern(p.dash, 0)
 	return draw("D", 1)
 }
 
