@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +21,7 @@ import (
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/bench/visible"
+	"github.com/ccmed/ccmed/cmd/ccmed/internal/cli"
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/sft"
 )
@@ -34,13 +35,13 @@ type app struct {
 	exit           func(code int) // ends the process; nil where a test is the process
 
 	soft       <-chan struct{} // closed by the first interrupt
-	interrupts *interrupts     // nil where none are listened to
+	interrupts *cli.Interrupts // nil where none are listened to
 	args       []string        // as given, for the manifest and the resume command
 	benches    task.Registry
 	archive    *task.Archive // of this command
 
-	noSettings   bool // a settings file in the working folder is left alone
-	toldSettings bool // it was named already
+	noSettings    bool // a settings file in the working folder is left alone
+	settingsNamed bool // what it sets was named already
 
 	quiet, noColor, json bool
 	configFile           string
@@ -66,10 +67,10 @@ func (a *app) main(args []string) int {
 	out := &standardOutput{Writer: a.stdout}
 	a.stdout = out
 	a.stderr = visible.Writer(a.stderr) // servers, models and foreign files have a say in it
-	a.interrupts = &interrupts{say: func() { a.note("stopping: what is in hand has a moment; what was answered is kept") }, leave: a.leave}
-	ctx, stop := a.interrupts.listen(context.Background())
+	a.interrupts = &cli.Interrupts{Say: func() { a.note("stopping: what is in hand has a moment; what was answered is kept") }, Leave: a.leave}
+	ctx, soft, stop := a.interrupts.Listen(context.Background())
 	defer stop()
-	a.soft, a.args = a.interrupts.soft, args
+	a.soft, a.args = soft, args
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(a.stdin)
@@ -86,11 +87,11 @@ func (a *app) main(args []string) int {
 }
 
 // hold announces work that listens to soft, until release is called.
-func (a *app) hold(w work) (release func()) {
+func (a *app) hold(w cli.Work) (release func()) {
 	if a.interrupts == nil {
 		return func() {}
 	}
-	return a.interrupts.begin(w)
+	return a.interrupts.Begin(w)
 }
 
 // leave ends the process after an interrupt that a command does not heed, such as
@@ -112,12 +113,12 @@ func (a *app) leave(again string) {
 func (a *app) explain(cmd *cobra.Command, err error) {
 	var interrupted *run.InterruptedError
 	if errors.As(err, &interrupted) {
-		fmt.Fprintf(a.stderr, "interrupted; go on with: %s\n", commandLine([]string{"runs", "resume", interrupted.Path}))
+		fmt.Fprintf(a.stderr, "interrupted; go on with: %s\n", cli.CommandLine([]string{"runs", "resume", interrupted.Path}))
 		return
 	}
 	var training *sft.InterruptedError
 	if errors.As(err, &training) {
-		fmt.Fprintf(a.stderr, "interrupted; go on with: %s\n", commandLine([]string{"sft", "train", "--out", training.Dir, "--resume"}))
+		fmt.Fprintf(a.stderr, "interrupted; go on with: %s\n", cli.CommandLine([]string{"sft", "train", "--out", training.Dir, "--resume"}))
 		return
 	}
 	if errors.Is(err, context.Canceled) {
@@ -143,15 +144,13 @@ cross-cultural conflict (timing), how well they mediate it (mediate), and scores
 dialogues made elsewhere (score). No API key, no network.
 
 Start with: ccmed doctor`,
-		Args:          cobra.ArbitraryArgs, // an unknown command is refused by wrapArgs, as a usage error
+		Args:          cobra.ArbitraryArgs, // an unknown command is refused by WrapArgs, as a usage error
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version(),
 	}
 	root.SetVersionTemplate("ccmed {{.Version}}\n")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{Err: unknownFlag(cmd, plainFlagError(err))}
-	})
+	root.SetFlagErrorFunc(cli.FlagError)
 	f := root.PersistentFlags()
 	f.BoolVar(&a.quiet, "quiet", false, "no progress on standard error")
 	f.BoolVar(&a.noColor, "no-color", false, "no colour, even on a terminal")
@@ -162,14 +161,30 @@ Start with: ccmed doctor`,
 		a.metricsCmd(), a.suiteCmd(), a.socratesCmd(), a.ccbenchCmd(), a.probeCmd(), a.sftCmd(), a.runsCmd(), a.compareCmd(), a.reportCmd(), a.docsCmd(), a.engineCheckCmd())
 	a.addBenches(root)
 	root.AddCommand(topics(a.benches)...)
-	root.SetUsageTemplate(strings.NewReplacer(".FlagUsages", ".FlagUsagesWrapped "+strconv.Itoa(helpWidth), // and three words must leave room for a command
+	root.SetUsageTemplate(strings.NewReplacer(".FlagUsages", ".FlagUsagesWrapped "+strconv.Itoa(cli.HelpWidth), // and three words must leave room for a command
 		" for more information about a command", " for more").Replace(root.UsageTemplate()))
 	root.InitDefaultHelpCmd()
 	groupCommands(root)
-	fitHelp(root)
-	wrapArgs(root)
+	cli.FitHelp(root)
+	cli.WrapArgs(root)
 	a.complete(root)
 	return root
+}
+
+// configure fills the flags that were not given from the environment and from settings, and
+// names what a settings file that was merely found has set: not even its own quiet: true
+// hides it.
+func (a *app) configure(cmd *cobra.Command) error {
+	wasQuiet := cmd.Flags().Changed("quiet") || a.getenv(cli.EnvironmentName("quiet")) != ""
+	given, found, err := cli.Settings{File: a.configFile, Ignore: a.noSettings, Getenv: a.getenv}.Apply(cmd)
+	if err != nil {
+		return err
+	}
+	a.args = append(slices.Clip(a.args), given...)
+	if len(found) > 0 && !a.settingsNamed && !(wasQuiet && a.quiet) {
+		fmt.Fprintf(a.stderr, "settings from %s in this folder: %s\n", cli.SettingsName, strings.Join(found, " "))
+	}
+	return nil
 }
 
 // groups are the purposes of commands, in the order of a study. A benchmark's command that
@@ -198,71 +213,6 @@ func groupCommands(root *cobra.Command) {
 			c.GroupID = cmp.Or(of[c.Name()], "measure")
 		}
 	}
-}
-
-var parsing = regexp.MustCompile(`: strconv\.Parse(\w+): parsing ".*": (invalid syntax|value out of range)$`)
-
-// plainFlagError says what a flag takes, without the name of a Go function.
-func plainFlagError(err error) error {
-	m := parsing.FindStringSubmatch(err.Error())
-	if m == nil {
-		return err
-	}
-	takes := map[string]string{"Int": "a whole number", "Uint": "a whole number, not negative", "Float": "a number", "Bool": "true or false"}[m[1]]
-	if m[2] == "value out of range" {
-		takes += " of a smaller size"
-	}
-	return fmt.Errorf("%s; it takes %s", strings.TrimSuffix(err.Error(), m[0]), takes)
-}
-
-// wrapArgs makes wrong arguments of any command a usage error.
-func wrapArgs(cmd *cobra.Command) {
-	if check := cmd.Args; check != nil {
-		cmd.Args = func(c *cobra.Command, args []string) error {
-			if check(c, args) == nil {
-				return nil
-			}
-			got := "no argument"
-			if len(args) > 0 {
-				got = fmt.Sprintf("%q", strings.Join(args, " "))
-			}
-			return usagef("the call is %s; it got %s", strings.TrimSuffix(c.UseLine(), " [flags]"), got)
-		}
-	}
-	if cmd.Name() == "help" {
-		cmd.Run, cmd.RunE = nil, help
-	}
-	if cmd.HasSubCommands() && cmd.RunE == nil {
-		cmd.RunE = func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return unknownCommand(c, args[0])
-			}
-			return c.Help()
-		}
-	}
-	for _, c := range cmd.Commands() {
-		wrapArgs(c)
-	}
-}
-
-// help is cobra's help command, for which an unknown topic is no error.
-func help(cmd *cobra.Command, args []string) error {
-	about, rest, err := cmd.Root().Find(args)
-	if err != nil || len(rest) > 0 {
-		var known []string
-		walk(cmd.Root(), func(c *cobra.Command) {
-			if _, name, ok := strings.Cut(c.CommandPath(), " "); ok && !c.Hidden {
-				known = append(known, name)
-			}
-		})
-		topic := strings.Join(args, " ")
-		meant := didYouMean("", topic, known)
-		if meant == "" {
-			meant = "; ccmed help lists all"
-		}
-		return usagef("unknown help topic %q%s", topic, meant)
-	}
-	return about.Help()
 }
 
 // print renders sections to standard output in the asked format.

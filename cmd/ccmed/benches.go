@@ -10,6 +10,7 @@ import (
 	"github.com/ccmed/ccmed/bench/socrates"
 	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/bench/timing"
+	"github.com/ccmed/ccmed/cmd/ccmed/internal/cli"
 	"github.com/ccmed/ccmed/probe/extract"
 	"github.com/ccmed/ccmed/sft/dualhead"
 )
@@ -70,7 +71,7 @@ func (a *app) benchCmd(b task.Bench, name string) *cobra.Command {
 	j.call = b.Flags(cmd.Flags())
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !shared[f.Name] {
-			_ = cmd.Flags().SetAnnotation(f.Name, annotationBench, []string{}) // it is registered
+			_ = cmd.Flags().SetAnnotation(f.Name, cli.AnnotationBench, []string{}) // it is registered
 		}
 	})
 	return cmd

@@ -9,69 +9,47 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/ccmed/ccmed/bench/ccbench/norm"
 	"github.com/ccmed/ccmed/bench/export"
 	"github.com/ccmed/ccmed/bench/run"
-	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/bench/visible"
+	"github.com/ccmed/ccmed/cmd/ccmed/internal/cli"
 	"github.com/ccmed/ccmed/infer/fleet"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 	"github.com/ccmed/ccmed/infer/ollama"
 	"github.com/ccmed/ccmed/sft"
 )
 
-// flagValues are the values that a flag takes.
-type flagValues struct {
-	command string // its path without "ccmed"; empty: every command with the flag
-	flag    string
-	values  []string
-	open    bool // other values are taken as well
-}
-
-// enumerations lists the flags whose values can be named. Shells complete them, and
-// the schema of ccmed.yaml allows no others where they are not open.
-func enumerations() []flagValues {
+// enumerations lists the flags whose values can be named.
+func enumerations() cli.ValueTable {
 	formats := make([]string, len(export.Formats))
 	for i, f := range export.Formats {
 		formats[i] = string(f)
 	}
-	return []flagValues{
-		{"", "backend", []string{"ollama", "embedded", "openai"}, false},
-		{"", "cache", []string{"off", "force"}, true},
-		{"", "chat-template", llamacpp.TemplateNames(), true},
-		{"score", "format", []string{"table", "reference"}, false},
-		{"score", "labeller-rule", []string{"ours", "reference"}, false},
-		{"metrics", "labeller-rule", []string{"ours", "reference"}, false},
-		{"compare", "format", []string{"table", "json", "markdown", "latex", "benchstat"}, false},
-		{"report", "format", []string{"html", "json", "md"}, false},
-		{"runs export", "format", formats, false},
-		{"ccbench norms", "culture", norm.Names(), false},
-		{"engine install", "variant", []string{llamacpp.CPU, llamacpp.CUDA, llamacpp.CUDA12, llamacpp.Vulkan}, false},
-		{"probe train", "groups", []string{"context", "template", "country"}, false},
-		{"probe report", "format", []string{"table", "markdown", "html", "json", "csv"}, false},
-		{"sft export", "holdout", []string{"random", "dimension", "template", "country"}, false},
-		{"sft train", "preset", sft.Presets, false},
-		{"sft train", "method", []string{"lora", "full"}, false},
-		{"sft train", "dtype", []string{"f32", "bf16"}, false},
-		{"sft package", "quantize", append([]string{sft.Unquantized}, llamacpp.Quantizations()...), false},
+	of := func(command, flag string, values ...string) cli.Values {
+		return cli.Values{Command: command, Flag: flag, Values: values}
 	}
-}
-
-// valuesOf returns what is known of a flag's values.
-func valuesOf(cmd *cobra.Command, flag string) (flagValues, bool) {
-	path := strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
-	if f := cmd.Flags().Lookup(flag); f != nil && f.Annotations[task.AnnotationChoices] != nil {
-		_, open := f.Annotations[task.AnnotationOpen]
-		return flagValues{path, flag, f.Annotations[task.AnnotationChoices], open}, true
+	return cli.ValueTable{
+		of("", "backend", "ollama", "embedded", "openai"),
+		{Flag: "cache", Values: []string{"off", "force"}, Open: true},
+		{Flag: "chat-template", Values: llamacpp.TemplateNames(), Open: true},
+		of("score", "format", "table", "reference"),
+		of("score", "labeller-rule", "ours", "reference"),
+		of("metrics", "labeller-rule", "ours", "reference"),
+		of("compare", "format", "table", "json", "markdown", "latex", "benchstat"),
+		of("report", "format", "html", "json", "md"),
+		of("runs export", "format", formats...),
+		of("ccbench norms", "culture", norm.Names()...),
+		of("engine install", "variant", llamacpp.CPU, llamacpp.CUDA, llamacpp.CUDA12, llamacpp.Vulkan),
+		of("probe train", "groups", "context", "template", "country"),
+		of("probe report", "format", "table", "markdown", "html", "json", "csv"),
+		of("sft export", "holdout", "random", "dimension", "template", "country"),
+		of("sft train", "preset", sft.Presets...),
+		of("sft train", "method", "lora", "full"),
+		of("sft train", "dtype", "f32", "bf16"),
+		of("sft package", "quantize", append([]string{sft.Unquantized}, llamacpp.Quantizations()...)...),
 	}
-	for _, e := range enumerations() {
-		if e.flag == flag && (e.command == path || e.command == "") {
-			return e, true
-		}
-	}
-	return flagValues{}, false
 }
 
 // modelFlagNames are the flags whose value is a model of the server.
@@ -80,21 +58,11 @@ var modelFlagNames = []string{"model", "simulator", "labeller", "judge", "embedd
 // complete teaches the shells what follows: values of flags, models of the server,
 // folders of runs.
 func (a *app) complete(root *cobra.Command) {
-	walk(root, func(c *cobra.Command) {
-		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if e, ok := valuesOf(c, f.Name); ok {
-				directive := cobra.ShellCompDirectiveNoFileComp
-				if e.open {
-					directive = cobra.ShellCompDirectiveDefault
-				}
-				register(c, f.Name, func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-					return completeList(begun, e.values), directive
-				})
-			}
-		})
+	enumerations().Complete(root)
+	cli.Walk(root, func(c *cobra.Command) {
 		for _, name := range modelFlagNames {
 			if c.Flags().Lookup(name) != nil {
-				register(c, name, a.completeModels)
+				cli.CompleteFlag(c, name, a.completeModels)
 			}
 		}
 		// A name in capitals that ends in RUN, STORE or RUN... is a run's folder.
@@ -104,26 +72,6 @@ func (a *app) complete(root *cobra.Command) {
 			}
 		}
 	})
-}
-
-// register ignores flags that have their own completion.
-func register(c *cobra.Command, flag string, f cobra.CompletionFunc) {
-	if _, ok := c.GetFlagCompletionFunc(flag); !ok {
-		// It fails for unknown flags and for known functions, and neither is here.
-		_ = c.RegisterFlagCompletionFunc(flag, f)
-	}
-}
-
-// completeList completes the last one of values with commas between them.
-func completeList(begun string, values []string) []string {
-	before := begun[:strings.LastIndex(begun, ",")+1]
-	out := make([]string, 0, len(values))
-	for _, v := range values {
-		if strings.HasPrefix(before+v, begun) {
-			out = append(out, before+v)
-		}
-	}
-	return out
 }
 
 // shellWord matches what a shell takes for itself when it stands in a command line: a

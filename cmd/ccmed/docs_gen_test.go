@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"gopkg.in/yaml.v3"
+
+	"github.com/ccmed/ccmed/cmd/ccmed/internal/cli"
 )
 
 func fileText(t *testing.T, path string) string {
@@ -25,7 +27,7 @@ func fileText(t *testing.T, path string) string {
 // docs/commands is what the program says of itself.
 func TestCommandPages(t *testing.T) {
 	dir := filepath.Join("..", "..", "docs", "commands")
-	pages := markdownPages(newTestApp().root())
+	pages := cli.MarkdownPages(newTestApp().root())
 	for name, want := range pages {
 		if got := fileText(t, filepath.Join(dir, name)); got != want {
 			t.Errorf("docs/commands/%s is old; run: ccmed docs markdown docs/commands", name)
@@ -44,8 +46,8 @@ func TestCommandPages(t *testing.T) {
 	for _, text := range pages {
 		all.WriteString(text)
 	}
-	walk(newTestApp().root(), func(c *cobra.Command) {
-		if c.HasParent() && documented(c) && documented(c.Parent()) && !strings.Contains(all.String(), "# "+c.CommandPath()+"\n") {
+	cli.Walk(newTestApp().root(), func(c *cobra.Command) {
+		if c.HasParent() && cli.Documented(c) && cli.Documented(c.Parent()) && !strings.Contains(all.String(), "# "+c.CommandPath()+"\n") {
 			t.Errorf("no page tells of %s", c.CommandPath())
 		}
 	})
@@ -54,7 +56,7 @@ func TestCommandPages(t *testing.T) {
 // docs/schemas/ccmed.schema.json is the schema of this program's flags.
 func TestConfigSchema(t *testing.T) {
 	root := newTestApp().root()
-	b, err := configSchema(root)
+	b, err := cli.ConfigSchema(root, enumerations())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +81,8 @@ func TestConfigSchema(t *testing.T) {
 		}
 		return s.Properties[name]
 	}
-	walk(root, func(c *cobra.Command) {
-		if !c.IsAvailableCommand() || !takesSettings(c) || c.IsAdditionalHelpTopicCommand() {
+	cli.Walk(root, func(c *cobra.Command) {
+		if !c.IsAvailableCommand() || !cli.TakesSettings(c) || c.IsAdditionalHelpTopicCommand() {
 			return
 		}
 		raw := json.RawMessage(b)
@@ -90,7 +92,7 @@ func TestConfigSchema(t *testing.T) {
 			}
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if configurable(f) && reaches[f.Name] != starts && inside(raw, f.Name) == nil {
+			if cli.Configurable(f) && cli.Reaches[f.Name] != cli.Starts && inside(raw, f.Name) == nil {
 				t.Errorf("the section of %s has no %s", c.CommandPath(), f.Name)
 			}
 		})
@@ -149,24 +151,24 @@ func TestEnumerations(t *testing.T) {
 	root := newTestApp().root()
 	for _, e := range enumerations() {
 		found := false
-		walk(root, func(c *cobra.Command) {
+		cli.Walk(root, func(c *cobra.Command) {
 			path := strings.TrimPrefix(c.CommandPath(), "ccmed ")
-			f := c.LocalFlags().Lookup(e.flag)
-			if f == nil || e.command != "" && e.command != path {
+			f := c.LocalFlags().Lookup(e.Flag)
+			if f == nil || e.Command != "" && e.Command != path {
 				return
 			}
 			found = true
-			for _, v := range e.values {
+			for _, v := range e.Values {
 				if !strings.Contains(f.Usage, v) {
-					t.Errorf("the help of %s --%s does not name %q", path, e.flag, v)
+					t.Errorf("the help of %s --%s does not name %q", path, e.Flag, v)
 				}
 			}
-			if d := f.DefValue; !e.open && d != "" && !isList(f) && !strings.Contains(strings.Join(e.values, " "), d) {
-				t.Errorf("the default %q of %s --%s is none of %v", d, path, e.flag, e.values)
+			if d := f.DefValue; !e.Open && d != "" && !cli.IsList(f) && !strings.Contains(strings.Join(e.Values, " "), d) {
+				t.Errorf("the default %q of %s --%s is none of %v", d, path, e.Flag, e.Values)
 			}
 		})
 		if !found {
-			t.Errorf("there is no flag --%s of %q", e.flag, e.command)
+			t.Errorf("there is no flag --%s of %q", e.Flag, e.Command)
 		}
 	}
 }
@@ -175,7 +177,7 @@ func TestDidYouMean(t *testing.T) {
 	known := []string{"timing", "mode", "model", "metrics", "max-tokens", "max-failures", "num-ctx"}
 	for name, want := range map[string]string{"timign": "timing", "modle": "model", "modes": "mode", "max-token": "max-tokens", "num_ctx": "num-ctx",
 		"metric": "metrics", "max-fail": "max-failures", "xyzzy": "", "": ""} {
-		got := didYouMean("--", name, known)
+		got := cli.DidYouMean("--", name, known)
 		if want != "" {
 			want = "; did you mean --" + want + "?"
 		}

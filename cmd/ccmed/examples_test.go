@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/ccmed/ccmed/cmd/ccmed/internal/cli"
 )
 
 // notRun are examples that need more than a server that answers, by what is in
@@ -41,7 +43,7 @@ func TestExamplesRun(t *testing.T) {
 	home := exampleHome(t, env)
 	used := map[string]bool{}
 	ran := 0
-	walk(newTestApp().root(), func(c *cobra.Command) {
+	cli.Walk(newTestApp().root(), func(c *cobra.Command) {
 		for line := range strings.Lines(c.Example) {
 			_, call, found := strings.Cut(line, "ccmed ")
 			if !found || exampleNeeds(call, used) {

@@ -26,7 +26,7 @@ var floors = [][]string{
 	{"bench/timing", "bench/mediation", "bench/socrates", "probe", "bench/compare", "bench/page", "bench/export"},
 	{"sft", "probe/extract", "bench/task/tasktest"},
 	{"sft/dualhead", "bench/folder"},
-	{"cmd/ccmed/internal/doctor"},
+	{"cmd/ccmed/internal/doctor", "cmd/ccmed/internal/cli"},
 	{"cmd/ccmed", "cmd/ccmed/torture", "scripts/ollama"},
 }
 

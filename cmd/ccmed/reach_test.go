@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/ccmed/ccmed/cmd/ccmed/internal/cli"
 )
 
 func quietRoot() *cobra.Command {
@@ -17,17 +19,17 @@ func quietRoot() *cobra.Command {
 // Every flag says what it can touch, and nothing else does.
 func TestReaches(t *testing.T) {
 	there := map[string]bool{"help": true, "version": true}
-	walk(quietRoot(), func(c *cobra.Command) {
+	cli.Walk(quietRoot(), func(c *cobra.Command) {
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			there[f.Name] = true
-			if reachOfFlag(f) == 0 {
-				t.Errorf("--%s of %s is not classified in reach.go: what can its value touch?", f.Name, c.CommandPath())
+			if cli.ReachOf(f) == 0 {
+				t.Errorf("--%s of %s is not classified in internal/cli/reach.go: what can its value touch?", f.Name, c.CommandPath())
 			}
 		})
 	})
-	for name := range reaches {
+	for name := range cli.Reaches {
 		if !there[name] {
-			t.Errorf("reach.go classifies --%s, which no command has", name)
+			t.Errorf("internal/cli/reach.go classifies --%s, which no command has", name)
 		}
 	}
 }
@@ -60,7 +62,7 @@ func TestRecordedFlags(t *testing.T) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			for _, f := range r.flags {
-				if k := reachOfFlag(f); k != plain && k != reads {
+				if k := cli.ReachOf(f); k != cli.Plain && k != cli.Reads {
 					t.Errorf("%s takes --%s from a manifest", name, f.Name)
 				}
 			}

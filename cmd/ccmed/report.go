@@ -19,6 +19,7 @@ import (
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/task"
+	"github.com/ccmed/ccmed/cmd/ccmed/internal/cli"
 	"github.com/ccmed/ccmed/sft"
 )
 
@@ -221,7 +222,7 @@ func trainingPart(ctx context.Context, name, path string) (page.Part, error) {
 	if err != nil {
 		return page.Part{}, err
 	}
-	head, err := sft.Described(m, commandLine)
+	head, err := sft.Described(m, cli.CommandLine)
 	return page.Part{Name: name, Task: "training", Sections: sections, Provenance: &head, Cautions: m.Cautions()}, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/bench/timing"
+	"github.com/ccmed/ccmed/cmd/ccmed/internal/cli"
 	"github.com/ccmed/ccmed/sft"
 )
 
@@ -226,7 +227,7 @@ func TestTrainCommand(t *testing.T) {
 	c.Base, c.Data, c.Out = "checkpoint", "export", "run"
 	c.LRHead, c.MaxSteps, c.Targets = 0.00002, 1_000_000, []string{"q_proj", "o_proj"}
 	c.ReuseTokens = map[string]string{sft.TurnEnd: "<a>", sft.Speak: "<b>", sft.EndSpeak: "<c>"}
-	s, err := sft.Described(&sft.Manifest{Config: c, Preset: "small", Base: sft.Checkpoint{Dir: "checkpoint", From: "ollama:tiny"}, Sessions: []sft.TrainSession{{Processes: 2}}}, commandLine)
+	s, err := sft.Described(&sft.Manifest{Config: c, Preset: "small", Base: sft.Checkpoint{Dir: "checkpoint", From: "ollama:tiny"}, Sessions: []sft.TrainSession{{Processes: 2}}}, cli.CommandLine)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/task"
+	"github.com/ccmed/ccmed/cmd/ccmed/internal/cli"
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/fleet"
 	"github.com/ccmed/ccmed/infer/llamacpp"
@@ -193,25 +194,16 @@ func (a *app) identity(ctx context.Context, f *fleet.Fleet, j *job, p task.Plan)
 	return id, nil
 }
 
-// redacted is a command line as it is kept, without secrets.
-func redacted(args []string) []string {
-	var out []string
-	for _, arg := range args {
-		out = append(out, infer.Redact(arg))
-	}
-	return out
-}
-
 // openRun makes the run's folder, or opens it again to go on.
 func (a *app) openRun(id run.Identity, r *runFlags) (*run.Dir, error) {
 	path := r.out
 	if path == "" {
 		path = filepath.Join("runs", run.NewName(id.Task, id.ModelNames(), a.now()))
 	}
-	command := redacted(a.args) // nobody's password stays in a folder
+	command := cli.Redacted(a.args) // nobody's password stays in a folder
 	var seals []run.Sealer
-	if key, err := sealKey(); err == nil { // without one the run is as if made elsewhere
-		seals = append(seals, key.seal)
+	if key, err := cli.SealKey(); err == nil { // without one the run is as if made elsewhere
+		seals = append(seals, key.Seal)
 	}
 	if !r.resume {
 		return run.Create(path, id, command, seals...)
@@ -243,8 +235,8 @@ func (a *app) execute(ctx context.Context, f *fleet.Fleet, r *runFlags, id run.I
 // executeIn runs a task into an open run folder.
 func (a *app) executeIn(ctx context.Context, f *fleet.Fleet, r *runFlags, dir *run.Dir, t task.Executor) (run.Summary, error) {
 	a.note("run folder: %s", dir.Path())
-	again := commandLine([]string{"runs", "resume", dir.Path()})
-	defer a.hold(work{again: again})()
+	again := cli.CommandLine([]string{"runs", "resume", dir.Path()})
+	defer a.hold(cli.Work{Again: again})()
 	sum, err := t.Execute(ctx, dir, run.Options{Workers: f.Workers, Together: f.Together, Identify: f.Refresh, MaxFailures: r.maxFailures, Progress: a.progress(), Shard: r.shard, Soft: a.soft})
 	var failures *run.FailuresError
 	var interrupted *run.InterruptedError
@@ -265,7 +257,7 @@ func (a *app) tables(path string, sections []report.Section) error {
 	if err := a.print(sections); err != nil {
 		return err
 	}
-	a.note("next: %s", commandLine([]string{"report", path}))
+	a.note("next: %s", cli.CommandLine([]string{"report", path}))
 	return nil
 }
 

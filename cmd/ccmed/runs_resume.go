@@ -16,6 +16,7 @@ import (
 
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/task"
+	"github.com/ccmed/ccmed/cmd/ccmed/internal/cli"
 	"github.com/ccmed/ccmed/sft"
 )
 
@@ -82,7 +83,7 @@ func (a *app) resume(cmd *cobra.Command, path string, hosts []string, cacheFile 
 	switch {
 	case cacheFile != "":
 		r.cache = cacheFile
-	case !own && places("cache", r.cache):
+	case !own && cli.Places("cache", r.cache):
 		if r.cache != "" {
 			a.note("the run was made elsewhere: its cache %s is left out; --cache names one", r.cache)
 		}
@@ -97,7 +98,7 @@ func (a *app) resume(cmd *cobra.Command, path string, hosts []string, cacheFile 
 		}
 		r.readFrom(session.Dir)
 	} else {
-		a.note("made elsewhere, on %s: relative paths are read from this folder; the command is: %s", session.Environment.Host, commandLine(inner.args))
+		a.note("made elsewhere, on %s: relative paths are read from this folder; the command is: %s", session.Environment.Host, cli.CommandLine(inner.args))
 	}
 	if err := inner.configure(r.command); err != nil {
 		return err
@@ -111,9 +112,9 @@ func startOf(m run.Manifest) (s run.Session, own bool, err error) {
 	if len(m.Sessions) == 0 || len(m.Sessions[0].Command) == 0 {
 		return s, false, fmt.Errorf("%s: the manifest names no command to resume", m.Path)
 	}
-	if key, err := sealKey(); err == nil {
+	if key, err := cli.SealKey(); err == nil {
 		for _, s := range slices.Backward(m.Sessions) {
-			if key.holds(s.Seal, s.Command, s.Dir) {
+			if key.Holds(s.Seal, s.Command, s.Dir) {
 				return s, true, nil
 			}
 		}
@@ -139,11 +140,11 @@ func (a *app) readRecorded(taskName string, command []string) (r recorded, err e
 	cmd, rest, err := root.Find(command)
 	r.name = strings.TrimPrefix(cmd.CommandPath(), root.Name()+" ")
 	if err != nil || !slices.Contains(a.makers(taskName), r.name) {
-		return r, fmt.Errorf("it describes a %s run and its command %q makes none", taskName, commandLine(command))
+		return r, fmt.Errorf("it describes a %s run and its command %q makes none", taskName, cli.CommandLine(command))
 	}
 	r.command = cmd
 	if err := cmd.ParseFlags(rest); err != nil {
-		return r, fmt.Errorf("its command %q is not one that this version takes: %w", commandLine(command), plainFlagError(err))
+		return r, fmt.Errorf("its command %q is not one that this version takes: %w", cli.CommandLine(command), cli.PlainFlagError(err))
 	}
 	r.files = cmd.Flags().Args()
 	cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -153,7 +154,7 @@ func (a *app) readRecorded(taskName string, command []string) (r recorded, err e
 		case f.Name == "cache":
 			r.cache = f.Value.String()
 		case f.Name == "resume" || f.Name == "config" || root.PersistentFlags().Lookup(f.Name) != nil:
-		case reachOfFlag(f) == plain || reachOfFlag(f) == reads:
+		case cli.ReachOf(f) == cli.Plain || cli.ReachOf(f) == cli.Reads:
 			r.flags = append(r.flags, f)
 			return
 		}
@@ -186,7 +187,7 @@ func (r *recorded) readFrom(dir string) {
 	}
 	models := []string{"model", "simulator", "labeller", "judge"}
 	for _, f := range r.flags {
-		if _, list := f.Value.(pflag.SliceValue); list || reachOfFlag(f) != reads || f.Name == "data" && f.Value.String() == task.EmbeddedSample {
+		if _, list := f.Value.(pflag.SliceValue); list || cli.ReachOf(f) != cli.Reads || f.Name == "data" && f.Value.String() == task.EmbeddedSample {
 			continue
 		}
 		value := f.Value.String()
@@ -234,7 +235,7 @@ func (a *app) commandOf(m run.Manifest) string {
 	if _, err := other.readRecorded(m.Identity.Task, m.Sessions[0].Command); err != nil {
 		return "not trusted: " + err.Error()
 	}
-	return commandLine(m.Sessions[0].Command)
+	return cli.CommandLine(m.Sessions[0].Command)
 }
 
 // flagTexts gives the values of a flag, each as the command line takes it.

@@ -16,6 +16,7 @@ import (
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/task"
+	"github.com/ccmed/ccmed/cmd/ccmed/internal/cli"
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/sft"
 )
@@ -171,7 +172,7 @@ func readSections(ctx context.Context, path, kind string) ([]report.Section, any
 		if err != nil {
 			return nil, nil, err
 		}
-		what, err := sft.Described(m, commandLine)
+		what, err := sft.Described(m, cli.CommandLine)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -222,7 +223,7 @@ func readSections(ctx context.Context, path, kind string) ([]report.Section, any
 		}
 		steps := report.Table{Columns: []report.Column{{Name: "step"}, {Name: "status"}, {Name: "command"}}}
 		for i, s := range r.Steps {
-			steps.Rows = append(steps.Rows, []report.Cell{report.Text(s.Name), report.Text(r.State(benches, path, i)), report.Text(commandLine(s.Command))})
+			steps.Rows = append(steps.Rows, []report.Cell{report.Text(s.Name), report.Text(r.State(benches, path, i)), report.Text(cli.CommandLine(s.Command))})
 		}
 		return []report.Section{{Title: fmt.Sprintf("Suite %s: %s", r.Suite, path), Tables: []report.Table{steps}}}, r, nil
 	}

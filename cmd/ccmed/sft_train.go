@@ -18,6 +18,7 @@ import (
 	"github.com/ccmed/ccmed/bench/report"
 	bench "github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/visible"
+	"github.com/ccmed/ccmed/cmd/ccmed/internal/cli"
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/fleet"
 	"github.com/ccmed/ccmed/infer/llamacpp"
@@ -268,7 +269,7 @@ func (a *app) sftTrain(ctx context.Context, f *pflag.FlagSet, x *sftTrainFlags) 
 	}
 	defer run.Close()
 	a.note("run folder: %s", run.Dir())
-	release := a.hold(work{saves: true, again: commandLine([]string{"sft", "train", "--out", run.Dir(), "--resume"})})
+	release := a.hold(cli.Work{Saves: true, Again: cli.CommandLine([]string{"sft", "train", "--out", run.Dir(), "--resume"})})
 	result, err := run.Execute(ctx, sft.Supervision{Environment: *env, Processes: x.nproc, Stall: x.stall, Grace: x.grace, Soft: a.soft,
 		Progress: a.trainProgress(), Note: func(s string) { a.note("%s", s) }})
 	release()

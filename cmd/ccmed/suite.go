@@ -23,6 +23,7 @@ import (
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/suite"
+	"github.com/ccmed/ccmed/cmd/ccmed/internal/cli"
 	"github.com/ccmed/ccmed/infer"
 )
 
@@ -134,7 +135,7 @@ func readSuite(name string) (*suite.Suite, []byte, error) {
 	file := name + ".yaml"
 	if err != nil {
 		file = name
-		source, err = disk.ReadFile(name, maxYAML)
+		source, err = disk.ReadFile(name, cli.MaxYAML)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil, usagef("there is no suite file %s, and no embedded suite of that name; embedded are %s", name, strings.Join(embeddedSuites(), ", "))
 		}
@@ -247,7 +248,7 @@ func (a *app) planSuite(name string, vars map[string]string, out string) error {
 	}
 	t := report.Table{Columns: []report.Column{{Name: "step"}, {Name: "needs"}, {Name: "command"}}}
 	for _, s := range steps {
-		t.Rows = append(t.Rows, []report.Cell{report.Text(s.Name), report.Text(strings.Join(s.Needs, ", ")), report.Text(commandLine(s.args()))})
+		t.Rows = append(t.Rows, []report.Cell{report.Text(s.Name), report.Text(strings.Join(s.Needs, ", ")), report.Text(cli.CommandLine(s.args()))})
 	}
 	return a.print([]report.Section{{Title: fmt.Sprintf("Suite %s: %d steps, none was run", name, len(steps)), Tables: []report.Table{t}}})
 }
@@ -280,8 +281,8 @@ func (a *app) runSuite(ctx context.Context, name string, vars map[string]string,
 		return err
 	}
 	defer unlock()
-	again := commandLine(a.args)
-	defer a.hold(work{again: again})()
+	again := cli.CommandLine(a.args)
+	defer a.hold(cli.Work{Again: again})()
 	if err := recordSuite(out, name, vars, steps); err != nil {
 		return err
 	}
@@ -382,7 +383,7 @@ func recordSuite(out, name string, vars map[string]string, steps []suiteStep) er
 	}
 	var rs []record
 	for _, s := range steps {
-		rs = append(rs, record{s.Name, s.Needs, redacted(s.args())})
+		rs = append(rs, record{s.Name, s.Needs, cli.Redacted(s.args())})
 	}
 	set := maps.Clone(vars)
 	for name, v := range set {
@@ -421,8 +422,8 @@ func (a *app) runStep(ctx context.Context, s suiteStep) (outcome, error) {
 		return outcome{}, err
 	}
 	m := d.Manifest()
-	if len(m.Sessions) > 0 && !startsWith(m.Sessions[0].Command, redacted(s.args())) {
-		return outcome{}, fmt.Errorf("%s was made by another command (%s); run the suite as it was, or choose another folder with --out", s.Folder, commandLine(m.Sessions[0].Command))
+	if len(m.Sessions) > 0 && !startsWith(m.Sessions[0].Command, cli.Redacted(s.args())) {
+		return outcome{}, fmt.Errorf("%s was made by another command (%s); run the suite as it was, or choose another folder with --out", s.Folder, cli.CommandLine(m.Sessions[0].Command))
 	}
 	if m.Status != run.StatusDone {
 		// By the suite's own command: nothing that the folder holds decides what is run.
@@ -445,8 +446,8 @@ func (a *app) runPlainStep(ctx context.Context, s suiteStep) (outcome, error) {
 		if err := json.Unmarshal(b, &done); err != nil {
 			return outcome{}, fmt.Errorf("%s is damaged: %w; remove it to do the step again", mark, err)
 		}
-		if !slices.Equal(done.Command, redacted(s.Command)) {
-			return outcome{}, fmt.Errorf("%s was made by another command (%s); run the suite as it was, or choose another folder with --out", mark, commandLine(done.Command))
+		if !slices.Equal(done.Command, cli.Redacted(s.Command)) {
+			return outcome{}, fmt.Errorf("%s was made by another command (%s); run the suite as it was, or choose another folder with --out", mark, cli.CommandLine(done.Command))
 		}
 		return outcome{status: "done before", detail: text}, nil
 	case !errors.Is(err, fs.ErrNotExist):
@@ -455,14 +456,14 @@ func (a *app) runPlainStep(ctx context.Context, s suiteStep) (outcome, error) {
 	if err := a.call(ctx, s, s.Command); err != nil {
 		return outcome{}, err
 	}
-	return outcome{status: "done", detail: text}, writeSuiteJSON(mark, doneMark{redacted(s.Command), a.now().UTC().Truncate(time.Second)})
+	return outcome{status: "done", detail: text}, writeSuiteJSON(mark, doneMark{cli.Redacted(s.Command), a.now().UTC().Truncate(time.Second)})
 }
 
 // call runs a command line in this process, as the user would have given it. What
 // it prints is kept beside the step's folder, and shown unless the suite itself
 // prints JSON.
 func (a *app) call(ctx context.Context, s suiteStep, args []string) (err error) {
-	a.note("%s, %s: %s", s.position, s.Name, commandLine(args))
+	a.note("%s, %s: %s", s.position, s.Name, cli.CommandLine(args))
 	file, err := disk.OpenFile(s.Folder+textFile, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("keep what the step prints: %w", err)
@@ -473,7 +474,7 @@ func (a *app) call(ctx context.Context, s suiteStep, args []string) (err error) 
 	if a.json || a.quiet {
 		inner.stdout = file
 	}
-	inner.args, inner.toldSettings = slices.Clone(args), true
+	inner.args, inner.settingsNamed = slices.Clone(args), true
 	// A new root sets common flags back; they count for the steps too.
 	common := []string{fmt.Sprintf("--quiet=%t", a.quiet), fmt.Sprintf("--no-color=%t", a.noColor)}
 	if a.configFile != "" {
@@ -516,23 +517,4 @@ func suiteSection(name, out string, steps []suiteStep, outcomes []outcome) repor
 
 func startsWith(list, head []string) bool {
 	return len(list) >= len(head) && slices.Equal(list[:len(head)], head)
-}
-
-// commandLine writes a command of this program as it can be given to a shell,
-// without secrets.
-func commandLine(args []string) string {
-	quoted := []string{"ccmed"}
-	for _, a := range args {
-		quoted = append(quoted, shown(a))
-	}
-	return strings.Join(quoted, " ")
-}
-
-// shown quotes an argument for a shell where it must be, and takes secrets out of it.
-func shown(arg string) string {
-	arg = infer.Redact(arg)
-	if arg == "" || strings.ContainsAny(arg, " \t\n'\"\\$`!*?[]{}()<>|&;#~") {
-		return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-	}
-	return arg
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"regexp"
@@ -8,16 +8,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// helpWidth is how wide help is: what every terminal has.
-const helpWidth = 80
+// HelpWidth is how wide help is: what every terminal has.
+const HelpWidth = 80
 
-// fitHelp wraps the help of a command and of those below it.
-func fitHelp(cmd *cobra.Command) {
+// FitHelp wraps the help of a command and of those below it.
+func FitHelp(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
-		fitHelp(c)
+		FitHelp(c)
 	}
 	if cmd.Runnable() || cmd.HasSubCommands() {
-		cmd.Long = fit(cmd.Long, helpWidth)
+		cmd.Long = fit(cmd.Long, HelpWidth)
 	}
 }
 

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -17,33 +17,33 @@ const (
 	patience = 600 * time.Millisecond
 )
 
-// work says how something ends at the first interrupt.
-type work struct {
-	// saves is work that saves its state when it is asked to stop and is waited for,
+// Work says how something ends at the first interrupt.
+type Work struct {
+	// Saves is work that saves its state when it is asked to stop and is waited for,
 	// until a second interrupt. Other work has inHand for what it has in hand.
-	saves bool
-	again string // the command line that goes on with it
+	Saves bool
+	Again string // the command line that goes on with it
 }
 
-// interrupts are what a user asks for by Ctrl-C or SIGTERM. The first one asks work
-// that is under way (app.hold) to stop, and ends anything else; the second one ends
+// Interrupts are what a user asks for by Ctrl-C or SIGTERM. The first one asks work
+// that is under way (Begin) to stop, and ends anything else; the second one ends
 // everything; the third one kills the process.
-type interrupts struct {
+type Interrupts struct {
 	soft chan struct{} // closed by the first one
-	say  func()        // called at the first one where items are finished; may be nil
-	// leave ends the process, for what did not end by itself; may be nil.
-	leave func(again string)
+	Say  func()        // called at the first one where items are finished; may be nil
+	// Leave ends the process, for what did not end by itself; may be nil.
+	Leave func(again string)
 
 	mu     sync.Mutex
-	inWork []work
+	inWork []Work
 }
 
-// begin announces work until end is called.
-func (i *interrupts) begin(w work) (end func()) {
+// Begin announces work until end is called.
+func (i *Interrupts) Begin(w Work) (end func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.inWork = append(i.inWork, w)
-	n := len(i.inWork) // work ends in the order opposite to that of its begin
+	n := len(i.inWork) // work ends in the order opposite to that of its Begin
 	return func() {
 		i.mu.Lock()
 		defer i.mu.Unlock()
@@ -52,17 +52,18 @@ func (i *interrupts) begin(w work) (end func()) {
 }
 
 // now is the innermost work, and the line that goes on with the outermost.
-func (i *interrupts) now() (w work, held bool) {
+func (i *Interrupts) now() (w Work, held bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if len(i.inWork) == 0 {
-		return work{}, false
+		return Work{}, false
 	}
-	return work{i.inWork[len(i.inWork)-1].saves, i.inWork[0].again}, true
+	return Work{i.inWork[len(i.inWork)-1].Saves, i.inWork[0].Again}, true
 }
 
-// listen returns a context that interrupts end, until stop is called.
-func (i *interrupts) listen(parent context.Context) (ctx context.Context, stop func()) {
+// Listen returns a context that interrupts end, until stop is called, and the channel that
+// the first one closes.
+func (i *Interrupts) Listen(parent context.Context) (ctx context.Context, soft <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	i.soft = make(chan struct{})
 	c := make(chan os.Signal, 2)
@@ -77,8 +78,8 @@ func (i *interrupts) listen(parent context.Context) (ctx context.Context, stop f
 			case <-drop:
 				cancel()
 			case <-leave:
-				if w, _ := i.now(); i.leave != nil {
-					i.leave(w.again)
+				if w, _ := i.now(); i.Leave != nil {
+					i.Leave(w.Again)
 				}
 				return
 			case <-c:
@@ -91,19 +92,19 @@ func (i *interrupts) listen(parent context.Context) (ctx context.Context, stop f
 				case !held:
 					cancel()
 					leave = time.After(patience)
-				case !w.saves:
+				case !w.Saves:
 					drop, leave = time.After(inHand), time.After(patience)
 				}
 				if asked == 1 {
-					if held && !w.saves && i.say != nil {
-						i.say()
+					if held && !w.Saves && i.Say != nil {
+						i.Say()
 					}
 					close(i.soft)
 				}
 			}
 		}
 	}()
-	return ctx, func() {
+	return ctx, i.soft, func() {
 		signal.Stop(c)
 		close(done)
 		cancel()

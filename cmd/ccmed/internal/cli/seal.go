@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"crypto/hmac"
@@ -16,13 +16,13 @@ import (
 	"github.com/ccmed/ccmed/infer/llamacpp"
 )
 
-// sealing is a secret of this user's on this machine. With it the program tells the
+// Sealing is a secret of this user's on this machine. With it the program tells the
 // command lines that it wrote into run folders itself from those that came with a
 // folder made elsewhere, or were changed.
-type sealing []byte
+type Sealing []byte
 
-// sealKey reads the secret out of the cache folder, or makes it.
-func sealKey() (sealing, error) {
+// SealKey reads the secret out of the cache folder, or makes it.
+func SealKey() (Sealing, error) {
 	dir, err := llamacpp.CacheDir()
 	if err != nil {
 		return nil, fmt.Errorf("find the cache folder: %w", err)
@@ -44,7 +44,7 @@ func sealKey() (sealing, error) {
 	if len(b) != 32 {
 		return nil, fmt.Errorf("%s is no key; remove it", file)
 	}
-	return sealing(b), nil
+	return Sealing(b), nil
 }
 
 // makeKey writes a new key, unless another process has just done so.
@@ -66,8 +66,8 @@ func makeKey(dir, file string) error {
 	return nil
 }
 
-// seal is the mark of a command line and the folder that it was given in.
-func (k sealing) seal(command []string, dir string) string {
+// Seal is the mark of a command line and the folder that it was given in.
+func (k Sealing) Seal(command []string, dir string) string {
 	text, err := json.Marshal([]any{command, dir})
 	if err != nil {
 		return "" // texts are always JSON
@@ -77,7 +77,7 @@ func (k sealing) seal(command []string, dir string) string {
 	return "hmac-sha256:" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// holds reports whether the mark is of that command line and folder.
-func (k sealing) holds(mark string, command []string, dir string) bool {
-	return hmac.Equal([]byte(mark), []byte(k.seal(command, dir)))
+// Holds reports whether the mark is of that command line and folder.
+func (k Sealing) Holds(mark string, command []string, dir string) bool {
+	return hmac.Equal([]byte(mark), []byte(k.Seal(command, dir)))
 }

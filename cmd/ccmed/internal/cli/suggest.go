@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -8,11 +8,13 @@ import (
 	"github.com/agnivade/levenshtein"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/ccmed/ccmed/bench/usage"
 )
 
-// didYouMean ends an error about an unknown name with the nearest known one,
+// DidYouMean ends an error about an unknown name with the nearest known one,
 // prefixed, and is empty when none is near.
-func didYouMean(prefix, name string, known []string) string {
+func DidYouMean(prefix, name string, known []string) string {
 	slices.Sort(known) // of equals the first one, always the same
 	best, distance := "", len(name)/3+2
 	for _, k := range known {
@@ -51,7 +53,7 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 			known = append(known, f.Name)
 		}
 	})
-	return fmt.Errorf("%w%s", err, didYouMean("--", name, known))
+	return fmt.Errorf("%w%s", err, DidYouMean("--", name, known))
 }
 
 // unknownCommand names the command that was meant.
@@ -62,5 +64,5 @@ func unknownCommand(parent *cobra.Command, name string) error {
 			known = append(known, c.Name())
 		}
 	}
-	return usagef("unknown command %q for %q%s", name, parent.CommandPath(), didYouMean("", name, known))
+	return usage.Errorf("unknown command %q for %q%s", name, parent.CommandPath(), DidYouMean("", name, known))
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -17,7 +17,7 @@ func within(t *testing.T, what string, c <-chan struct{}) {
 	}
 }
 
-// Work in hand has a moment, work that saves is waited for until the second
+// work in hand has a moment, work that saves is waited for until the second
 // interrupt, and anything else is ended by the first one; what does not end is left.
 func TestInterrupts(t *testing.T) {
 	if runtime.GOOS == "windows" {
@@ -27,15 +27,15 @@ func TestInterrupts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listen := func(t *testing.T) (i *interrupts, ctx context.Context, left chan struct{}, said *int) {
+	listen := func(t *testing.T) (i *Interrupts, ctx context.Context, left chan struct{}, said *int) {
 		said, left = new(int), make(chan struct{})
-		i = &interrupts{say: func() { *said++ }, leave: func(again string) {
+		i = &Interrupts{Say: func() { *said++ }, Leave: func(again string) {
 			if again != "outer" && again != "" {
 				t.Errorf("it goes on with %q", again)
 			}
 			close(left)
 		}}
-		ctx, stop := i.listen(context.Background())
+		ctx, _, stop := i.Listen(context.Background())
 		t.Cleanup(stop)
 		return i, ctx, left, said
 	}
@@ -46,8 +46,8 @@ func TestInterrupts(t *testing.T) {
 	}
 	t.Run("in hand", func(t *testing.T) {
 		i, ctx, left, said := listen(t)
-		defer i.begin(work{again: "outer"})()
-		defer i.begin(work{again: "inner"})()
+		defer i.Begin(Work{Again: "outer"})()
+		defer i.Begin(Work{Again: "inner"})()
 		interrupt(t)
 		within(t, "the first interrupt was not passed on", i.soft)
 		if ctx.Err() != nil || *said != 1 {
@@ -58,8 +58,8 @@ func TestInterrupts(t *testing.T) {
 	})
 	t.Run("saves", func(t *testing.T) {
 		i, ctx, left, said := listen(t)
-		defer i.begin(work{again: "outer"})()
-		defer i.begin(work{saves: true})()
+		defer i.Begin(Work{Again: "outer"})()
+		defer i.Begin(Work{Saves: true})()
 		interrupt(t)
 		within(t, "the first interrupt was not passed on", i.soft)
 		time.Sleep(patience + 200*time.Millisecond)
@@ -77,7 +77,7 @@ func TestInterrupts(t *testing.T) {
 	})
 	t.Run("nothing in hand", func(t *testing.T) {
 		i, ctx, left, _ := listen(t)
-		i.begin(work{again: "x"})()
+		i.Begin(Work{Again: "x"})()
 		interrupt(t)
 		within(t, "the first interrupt did not end the context", ctx.Done())
 		within(t, "the first interrupt was not passed on", i.soft)

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -12,27 +12,27 @@ import (
 	"github.com/ccmed/ccmed/infer"
 )
 
-// reach is what the value of a flag can touch. What may set a flag depends on it:
+// Reach is what the value of a flag can touch. What may set a flag depends on it:
 // a settings file that was merely found, or a run folder that came from elsewhere,
 // must start no program, write to no place of its choice and speak to no server
 // that the user did not name.
-type reach int
+type Reach int
 
 const (
-	plain    reach = iota + 1 // a number, a word, the name of a model
-	reads                     // a file or folder that is read
-	writes                    // a place to write, or leave to replace what is there
-	contacts                  // a server
-	starts                    // a program
+	Plain    Reach = iota + 1 // a number, a word, the name of a model
+	Reads                     // a file or folder that is read
+	Writes                    // a place to write, or leave to replace what is there
+	Contacts                  // a server
+	Starts                    // a program
 )
 
-// reaches classifies every flag of every command by its name.
-var reaches = reachOf(map[reach]string{
-	starts:   "python interpreter",
-	contacts: "host",
-	writes:   "out cache venv force figures",
-	reads:    "apply base baselines check config data embedder chat-template gguf judge labeller model package prompts prove-on runs simulator train tuned",
-	plain: "alpha backend base-model batch by card-items cells concurrency condition conditions contexts continue-final controls cosine-margin culture dropout " +
+// Reaches classifies every flag of every command by its name.
+var Reaches = reachOf(map[Reach]string{
+	Starts:   "python interpreter",
+	Contacts: "host",
+	Writes:   "out cache venv force figures",
+	Reads:    "apply base baselines check config data embedder chat-template gguf judge labeller model package prompts prove-on runs simulator train tuned",
+	Plain: "alpha backend base-model batch by card-items cells concurrency condition conditions contexts continue-final controls cosine-margin culture dropout " +
 		"domain dry-run dtype edits epochs eval-steps evaluate exclude-seen-contexts first-turn folds format fraction gpu-layers grace grad-accum " +
 		"gradient-checkpointing groups help hide-mediator history holdout item json kind labeller-rule lambda later-turns layers lenient limit load-in-4bit " +
 		"lr-adapter lr-head margin mask-markers max-failures max-length max-steps max-tokens mediation-limit method min-mass mode name no-color " +
@@ -42,8 +42,8 @@ var reaches = reachOf(map[reach]string{
 		"version warmup-steps",
 })
 
-func reachOf(names map[reach]string) map[string]reach {
-	out := map[string]reach{}
+func reachOf(names map[Reach]string) map[string]Reach {
+	out := map[string]Reach{}
 	for r, list := range names {
 		for _, n := range strings.Fields(list) {
 			out[n] = r
@@ -52,26 +52,26 @@ func reachOf(names map[reach]string) map[string]reach {
 	return out
 }
 
-// reachOfFlag classifies a flag: one of a benchmark's own reads what the benchmark says.
-func reachOfFlag(f *pflag.Flag) reach {
-	if r, ok := reaches[f.Name]; ok {
+// ReachOf classifies a flag: one of a benchmark's own reads what the benchmark says.
+func ReachOf(f *pflag.Flag) Reach {
+	if r, ok := Reaches[f.Name]; ok {
 		return r
 	}
 	if _, ok := f.Annotations[task.AnnotationReads]; ok {
-		return reads
+		return Reads
 	}
-	if _, ok := f.Annotations[annotationBench]; ok {
-		return plain
+	if _, ok := f.Annotations[AnnotationBench]; ok {
+		return Plain
 	}
 	return 0
 }
 
-// annotationBench marks the flags that a benchmark registers.
-const annotationBench = "bench"
+// AnnotationBench marks the flags that a benchmark registers.
+const AnnotationBench = "bench"
 
-// places reports whether a value names a place to write. The cache may be given by a
+// Places reports whether a value names a place to write. The cache may be given by a
 // word, and leave may be taken back.
-func places(flag, value string) bool {
+func Places(flag, value string) bool {
 	switch flag {
 	case "cache":
 		return value != "off" && value != "force" && value != ""
@@ -99,9 +99,9 @@ func loopback(address string) bool {
 func foundMaySet(flag, value string) error {
 	why := ""
 	switch {
-	case reaches[flag] == writes && places(flag, value):
+	case Reaches[flag] == Writes && Places(flag, value):
 		why = "says where to write"
-	case reaches[flag] == contacts && !loopback(value):
+	case Reaches[flag] == Contacts && !loopback(value):
 		why = fmt.Sprintf("names a server outside this machine (%s)", infer.Redact(value))
 	default:
 		return nil

@@ -1,11 +1,10 @@
-package main
+package cli
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -15,69 +14,71 @@ import (
 
 	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/strictjson"
+	"github.com/ccmed/ccmed/bench/usage"
 )
 
-// environmentName is the variable that sets a flag.
-func environmentName(flag string) string {
+// EnvironmentName is the variable that sets a flag.
+func EnvironmentName(flag string) string {
 	return "CCMED_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// configurable says whether settings may set a flag. CCMED_CACHE is the folder of
+// Configurable says whether settings may set a flag. CCMED_CACHE is the folder of
 // caches, and not the flag of that name.
-func configurable(f *pflag.Flag) bool {
+func Configurable(f *pflag.Flag) bool {
 	return f.Name != "help" && f.Name != "version" && f.Name != "config" && !f.Hidden
 }
 
-// configure fills flags that were not given from the environment and from
-// ccmed.yaml, and writes them into the command line that a run remembers: it must
-// resume the same elsewhere. Commands that only help read no settings.
-func (a *app) configure(cmd *cobra.Command) error {
-	if !takesSettings(cmd) {
-		return nil
+// Settings fill flags that were not given, from the environment and from a settings file.
+type Settings struct {
+	File   string // named by the user; "" takes ccmed.yaml of the working folder, where there is one
+	Ignore bool   // leaves a file alone that is merely found in the working folder
+	Getenv func(string) string
+}
+
+// Apply fills the flags of a command. Given are the values as arguments, for the command line
+// that a run remembers: the run must resume the same elsewhere. Found are those from a file
+// that the user did not name, which must not work unseen. Commands that only help read no
+// settings.
+func (o Settings) Apply(cmd *cobra.Command) (given, found []string, err error) {
+	if !TakesSettings(cmd) {
+		return nil, nil, nil
 	}
-	fromFile, err := a.readConfig(cmd)
+	fromFile, err := o.read(cmd)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	found := a.configFile == "" // in the working folder, and not named by the user
-	wasQuiet := cmd.Flags().Changed("quiet") || a.getenv(environmentName("quiet")) != ""
-	var failed error
-	var told []string
 	set := func(f *pflag.Flag, from string, values ...string) {
 		for _, v := range values {
-			if err := cmd.Flags().Set(f.Name, v); err != nil && failed == nil {
-				failed = usagef("%s: %w", from, plainFlagError(err))
+			if e := cmd.Flags().Set(f.Name, v); e != nil && err == nil {
+				err = usage.Errorf("%s: %w", from, PlainFlagError(e))
 			}
-			a.args = append(slices.Clip(a.args), "--"+f.Name+"="+v)
+			given = append(given, "--"+f.Name+"="+v)
 		}
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Changed || failed != nil || !configurable(f) {
+		if f.Changed || err != nil || !Configurable(f) {
 			return
 		}
-		name := environmentName(f.Name)
-		if v := a.getenv(name); v != "" && name != "CCMED_CACHE" {
+		name := EnvironmentName(f.Name)
+		if v := o.Getenv(name); v != "" && name != "CCMED_CACHE" {
 			set(f, "environment variable "+name, v)
 		} else if v, ok := fromFile[f.Name]; ok {
 			from := fmt.Sprintf("%s: %s", v.where, f.Name)
-			for _, value := range v.values {
-				if err := foundMaySet(f.Name, value); found && err != nil && failed == nil {
-					failed = usagef("%s: %w", from, err)
+			if o.File == "" {
+				for _, value := range v.values {
+					if e := foundMaySet(f.Name, value); e != nil && err == nil {
+						err = usage.Errorf("%s: %w", from, e)
+					}
+					found = append(found, Quote("--"+f.Name+"="+value))
 				}
-				told = append(told, shown("--"+f.Name+"="+value))
 			}
 			set(f, from, v.values...)
 		}
 	})
-	if failed != nil {
-		return failed
+	if err != nil {
+		return nil, nil, err
 	}
-	// A file that came with a data set must not work unseen; not even its own
-	// quiet: true hides it.
-	if found && len(told) > 0 && !a.toldSettings && !(wasQuiet && a.quiet) {
-		fmt.Fprintf(a.stderr, "settings from %s in this folder: %s\n", settingsName, strings.Join(told, " "))
-	}
-	return finiteFlags(cmd)
+	return given, found, finiteFlags(cmd)
 }
 
 // finiteFlags refuses NaN and infinities, which every comparison with a bound lets
@@ -88,14 +89,14 @@ func finiteFlags(cmd *cobra.Command) (failed error) {
 			return
 		}
 		if v, err := strconv.ParseFloat(f.Value.String(), 64); err == nil && (math.IsNaN(v) || math.IsInf(v, 0)) {
-			failed = usagef("--%s %s; it must be a finite number", f.Name, f.Value)
+			failed = usage.Errorf("--%s %s; it must be a finite number", f.Name, f.Value)
 		}
 	})
 	return failed
 }
 
-// takesSettings is false for help, completion and documentation.
-func takesSettings(cmd *cobra.Command) bool {
+// TakesSettings is false for help, completion and documentation.
+func TakesSettings(cmd *cobra.Command) bool {
 	for c := cmd; c != nil; c = c.Parent() {
 		switch c.Name() {
 		case "help", "completion", "docs", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd:
@@ -117,33 +118,33 @@ type settingsFile struct {
 	found map[string]setting // by flag; those of inner sections replace those of outer ones
 }
 
-// settingsName is the settings file that is read where it is found.
-const settingsName = "ccmed.yaml"
+// SettingsName is the settings file that is read where it is found.
+const SettingsName = "ccmed.yaml"
 
-// maxYAML is the limit, in bytes, of a settings or suite file.
-const maxYAML = 1 << 20
+// MaxYAML is the limit, in bytes, of a settings or suite file.
+const MaxYAML = 1 << 20
 
-func (a *app) readConfig(cmd *cobra.Command) (map[string]setting, error) {
-	file := a.configFile
-	if file == "" && a.noSettings {
+func (o Settings) read(cmd *cobra.Command) (map[string]setting, error) {
+	file := o.File
+	if file == "" && o.Ignore {
 		return nil, nil
 	}
 	if file == "" {
-		file = settingsName
+		file = SettingsName
 	}
-	b, err := disk.ReadFile(file, maxYAML)
-	if errors.Is(err, fs.ErrNotExist) && a.configFile == "" {
+	b, err := disk.ReadFile(file, MaxYAML)
+	if errors.Is(err, fs.ErrNotExist) && o.File == "" {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read settings: %w", err)
 	}
 	if err := strictjson.Text(b); err != nil {
-		return nil, usagef("settings file %s: %w", file, err)
+		return nil, usage.Errorf("settings file %s: %w", file, err)
 	}
 	var tree yaml.Node
 	if err := yaml.Unmarshal(b, &tree); err != nil {
-		return nil, usagef("settings file %s: %w", file, err)
+		return nil, usage.Errorf("settings file %s: %w", file, err)
 	}
 	if len(tree.Content) == 0 {
 		return nil, nil // nothing but comments
@@ -177,8 +178,8 @@ func (s *settingsFile) section(of, running *cobra.Command, n *yaml.Node, name st
 		if f == nil {
 			return s.unknown(key, of, flags, name)
 		}
-		if reaches[f.Name] == starts {
-			return s.wrong(key, "%s%s: it names a program, which settings files must not; give --%s or %s", name, f.Name, f.Name, environmentName(f.Name))
+		if Reaches[f.Name] == Starts {
+			return s.wrong(key, "%s%s: it names a program, which settings files must not; give --%s or %s", name, f.Name, f.Name, EnvironmentName(f.Name))
 		}
 		values, err := s.values(f, value, name)
 		if err != nil {
@@ -197,7 +198,7 @@ func (s *settingsFile) section(of, running *cobra.Command, n *yaml.Node, name st
 }
 
 func (s *settingsFile) wrong(n *yaml.Node, format string, args ...any) error {
-	return usagef("%s: %s", s.where(n), fmt.Sprintf(format, args...))
+	return usage.Errorf("%s: %s", s.where(n), fmt.Sprintf(format, args...))
 }
 
 func (s *settingsFile) where(n *yaml.Node) string {
@@ -215,7 +216,7 @@ func (s *settingsFile) unknown(key *yaml.Node, of *cobra.Command, flags map[stri
 		names = append(names, n)
 	}
 	for _, c := range of.Commands() {
-		if c.IsAvailableCommand() && takesSettings(c) {
+		if c.IsAvailableCommand() && TakesSettings(c) {
 			names = append(names, c.Name())
 		}
 	}
@@ -223,7 +224,7 @@ func (s *settingsFile) unknown(key *yaml.Node, of *cobra.Command, flags map[stri
 	if !of.HasSubCommands() {
 		what = "not a flag of " + of.CommandPath()
 	}
-	return s.wrong(key, "%s%q is %s%s", section, key.Value, what, didYouMean("", key.Value, names))
+	return s.wrong(key, "%s%q is %s%s", section, key.Value, what, DidYouMean("", key.Value, names))
 }
 
 // values writes a YAML value the way a flag is written on the command line.
@@ -231,7 +232,7 @@ func (s *settingsFile) values(f *pflag.Flag, n *yaml.Node, section string) ([]st
 	switch {
 	case n.Kind == yaml.ScalarNode && n.Tag != "!!null":
 		return []string{n.Value}, nil
-	case n.Kind == yaml.SequenceNode && isList(f):
+	case n.Kind == yaml.SequenceNode && IsList(f):
 		out := make([]string, len(n.Content))
 		for i, e := range n.Content {
 			if e = resolved(e); e.Kind != yaml.ScalarNode || e.Tag == "!!null" {
@@ -255,7 +256,8 @@ func resolved(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-func isList(f *pflag.Flag) bool {
+// IsList reports whether a flag takes several values.
+func IsList(f *pflag.Flag) bool {
 	_, ok := f.Value.(pflag.SliceValue)
 	return ok
 }
@@ -264,12 +266,12 @@ func isList(f *pflag.Flag) bool {
 func flagsBelow(c *cobra.Command) map[string]*pflag.Flag {
 	out := map[string]*pflag.Flag{}
 	add := func(f *pflag.Flag) {
-		if configurable(f) && out[f.Name] == nil {
+		if Configurable(f) && out[f.Name] == nil {
 			out[f.Name] = f
 		}
 	}
-	walk(c, func(c *cobra.Command) {
-		if takesSettings(c) && !c.Hidden {
+	Walk(c, func(c *cobra.Command) {
+		if TakesSettings(c) && !c.Hidden {
 			c.LocalFlags().VisitAll(add)
 			c.InheritedFlags().VisitAll(add)
 		}
@@ -277,18 +279,18 @@ func flagsBelow(c *cobra.Command) map[string]*pflag.Flag {
 	return out
 }
 
-// walk calls f for a command and all commands below it.
-func walk(c *cobra.Command, f func(*cobra.Command)) {
+// Walk calls f for a command and all commands below it.
+func Walk(c *cobra.Command, f func(*cobra.Command)) {
 	f(c)
 	for _, s := range c.Commands() {
-		walk(s, f)
+		Walk(s, f)
 	}
 }
 
 // subcommand is the command right below c with that name, or nil.
 func subcommand(c *cobra.Command, name string) *cobra.Command {
 	for _, s := range c.Commands() {
-		if s.Name() == name && s.IsAvailableCommand() && takesSettings(s) {
+		if s.Name() == name && s.IsAvailableCommand() && TakesSettings(s) {
 			return s
 		}
 	}
@@ -297,8 +299,8 @@ func subcommand(c *cobra.Command, name string) *cobra.Command {
 
 // commandNamed is the first command anywhere below c with that name, or nil.
 func commandNamed(c *cobra.Command, name string) (found *cobra.Command) {
-	walk(c, func(c *cobra.Command) {
-		if found == nil && c.Name() == name && c.HasParent() && c.IsAvailableCommand() && takesSettings(c) {
+	Walk(c, func(c *cobra.Command) {
+		if found == nil && c.Name() == name && c.HasParent() && c.IsAvailableCommand() && TakesSettings(c) {
 			found = c
 		}
 	})
