@@ -355,18 +355,19 @@ func (l *Labeller) Predict(state []float32) ([]float64, error) {
 
 // LabellerSections renders the findings of a store of questions.
 func LabellerSections(model string, f *LabellerFindings) []report.Section {
-	t := report.Table{Title: "Agreement with recorded stages, by layer", Columns: right("layer", "quadratic kappa [95 %]", "accuracy", "log-loss inside")}
+	t := report.Table{Title: "Agreement with recorded stages, by layer", Columns: report.Columns("layer",
+		"quadratic kappa [95 %]>", "accuracy>", "log-loss inside>")}
 	for k, l := range f.Layers {
 		name := l
 		if l == f.At {
 			name += " (chosen)"
 		}
-		t.Rows = append(t.Rows, []report.Cell{report.Text(name), estimate(f.Kappa[k]), report.Num(f.Accuracy[k], 3), report.Num(f.LogLoss[k], 3)})
+		t.Add(name, estimate(f.Kappa[k]), report.Num(f.Accuracy[k], 3), report.Num(f.LogLoss[k], 3))
 	}
 	if w := f.Words; w != nil {
-		t.Rows = append(t.Rows, []report.Cell{report.Text("words of the turn"), estimate(w.Kappa), report.Num(w.Accuracy, 3), {}})
+		t.Add("words of the turn", estimate(w.Kappa), report.Num(w.Accuracy, 3), "")
 	}
-	t.Rows = append(t.Rows, []report.Cell{report.Text("most frequent stage"), report.Text("0"), report.Num(f.Majority, 3), {}})
+	t.Add("most frequent stage", "0", report.Num(f.Majority, 3), "")
 	s := report.Section{Title: "A labeller fitted to recorded stages: " + model, Tables: []report.Table{t}, Notes: []string{
 		fmt.Sprintf("%d labelled turns of %d dialogues in %d scenario contexts: %s", f.N, f.Dialogues, f.Contexts, counts(f.PerClass)),
 		fmt.Sprintf("%d folds of whole contexts: no classifier is tested on a context that it was fitted to; the layer is chosen by the log-loss on parts of the training folds", f.Folds),

@@ -49,29 +49,19 @@ func Sections(model string, f *Findings) []report.Section {
 	return sections
 }
 
-func right(names ...string) []report.Column {
-	var out []report.Column
-	for i, n := range names {
-		c := report.Column{Name: n, Align: report.Right}
-		if i == 0 {
-			c.Align = report.Left
-		}
-		out = append(out, c)
-	}
-	return out
-}
-
 func (f *Findings) overview(model string, at int) report.Section {
 	s := report.Section{Title: "Probes: " + model, Notes: append([]string{
 		fmt.Sprintf("%d dialogues of %d groups (%s) in every cell, %d left out; %d folds of whole groups, %d partitions; chance is %.3f",
 			f.N, f.Groups, f.Grouping, f.Left, f.Folds, f.Seeds, 1/float64(f.Classes)),
 		"intervals are over groups, corrected for probes that share training rows (Nadeau and Bengio 2003)",
 		"the peak layer is chosen on inner folds"}, f.Notes...)}
-	t := report.Table{Title: "Accuracy of the stage, by cell", Columns: right("cell", "peak", "at "+f.At, "log-loss", "macro-F1", "Brier", "ECE", "shuffled", "majority", "peak − last third")}
+	t := report.Table{Title: "Accuracy of the stage, by cell", Columns: report.Columns("cell", "peak>",
+		"at "+f.At+">", "log-loss>", "macro-F1>", "Brier>", "ECE>", "shuffled>", "majority>", "peak − last third>")}
 	for _, c := range f.Cells {
 		l := c.Layers[at]
-		t.Rows = append(t.Rows, []report.Cell{report.Text(label(c.Cell)), report.Num(c.Peak, 3), estimate(c.Accuracy[at]), report.Num(l.LogLoss, 3), report.Num(l.MacroF1, 3),
-			report.Num(l.Brier, 3), report.Num(CalibrationError(l.Reliability), 3), report.Num(c.Shuffled[at], 3), report.Num(c.Majority, 3), effect(&c.DeltaLate)})
+		t.Add(label(c.Cell), report.Num(c.Peak, 3), estimate(c.Accuracy[at]), report.Num(l.LogLoss, 3),
+			report.Num(l.MacroF1, 3), report.Num(l.Brier, 3), report.Num(CalibrationError(l.Reliability), 3),
+			report.Num(c.Shuffled[at], 3), report.Num(c.Majority, 3), effect(&c.DeltaLate))
 	}
 	for _, name := range []string{TextPrompt, TextOwnD, TextOwnND} {
 		if tf, ok := f.Texts[name]; ok {
@@ -87,7 +77,7 @@ func (f *Findings) overview(model string, at int) report.Section {
 }
 
 func (f *Findings) byLayer() report.Section {
-	t := report.Table{Title: "Accuracy by layer", Columns: []report.Column{{Name: "layer"}}}
+	t := report.Table{Title: "Accuracy by layer", Columns: report.Columns("layer")}
 	for _, c := range f.Cells {
 		t.Columns = append(t.Columns, report.Column{Name: label(c.Cell), Align: report.Right})
 	}
@@ -121,7 +111,7 @@ func (f *Findings) takenApart(at int) report.Section {
 	if len(f.Decomposition) == 0 || f.Decomposition[at] == (Decomposition{}) {
 		return s
 	}
-	t := report.Table{Title: "Per layer, a separate probe for each cell", Columns: []report.Column{{Name: "layer"}}}
+	t := report.Table{Title: "Per layer, a separate probe for each cell", Columns: report.Columns("layer")}
 	for _, p := range parts {
 		t.Columns = append(t.Columns, report.Column{Name: p.name, Align: report.Right})
 	}
@@ -149,10 +139,11 @@ func (f *Findings) takenApart(at int) report.Section {
 	}
 	s.Tables = []report.Table{t}
 	if at < len(f.Pooled) {
-		pooled := report.Table{Title: "At " + f.At + ", one probe for all cells", Columns: []report.Column{{Name: "part"}, {Name: "effect [95 %]", Align: report.Right}, {Name: "p", Align: report.Right}}}
+		pooled := report.Table{Title: "At " + f.At + ", one probe for all cells", Columns: report.Columns("part",
+			"effect [95 %]>", "p>")}
 		for _, p := range parts {
 			if e := p.of(f.Pooled[at]); e != nil {
-				pooled.Rows = append(pooled.Rows, []report.Cell{report.Text(p.name), effect(e), report.Text(report.PValue(e.P))})
+				pooled.Add(p.name, effect(e), report.PValue(e.P))
 			}
 		}
 		s.Tables = append(s.Tables, pooled)
@@ -164,20 +155,22 @@ func (f *Findings) takenApart(at int) report.Section {
 func (f *Findings) directions(at int) report.Section {
 	s := report.Section{Title: "Is the same direction used?"}
 	if len(f.Transfers) > 0 {
-		t := report.Table{Title: "Transfer at " + f.At, Columns: right("trained on", "tested on", "accuracy", "most frequent prediction", "re-centred", "most frequent prediction", "its own probe")}
+		t := report.Table{Title: "Transfer at " + f.At, Columns: report.Columns("trained on", "tested on>",
+			"accuracy>", "most frequent prediction>", "re-centred>", "most frequent prediction>", "its own probe>")}
 		t.Columns[1].Align = report.Left
 		for _, x := range f.Transfers {
-			t.Rows = append(t.Rows, []report.Cell{report.Text(label(x.From)), report.Text(label(x.To)), estimate(x.Accuracy[at]), report.Num(x.TopShare[at], 3),
-				estimate(x.Recentred[at]), report.Num(x.RecentredTopShare[at], 3), report.Num(x.Own[at], 3)})
+			t.Add(label(x.From), label(x.To), estimate(x.Accuracy[at]), report.Num(x.TopShare[at], 3),
+				estimate(x.Recentred[at]), report.Num(x.RecentredTopShare[at], 3), report.Num(x.Own[at], 3))
 		}
 		t.Notes = []string{"re-centred: the tested states are moved so that both have the same mean over training rows; where nearly all predictions are one class the accuracy says nothing of the direction"}
 		s.Tables = append(s.Tables, t)
 	}
 	if len(f.Follow) > 0 {
-		t := report.Table{Title: "A wrong stage in the prompt, at " + f.At, Columns: right("trained on", "tested on", "follows the named stage", "stays with the true one")}
+		t := report.Table{Title: "A wrong stage in the prompt, at " + f.At, Columns: report.Columns("trained on",
+			"tested on>", "follows the named stage>", "stays with the true one>")}
 		t.Columns[1].Align = report.Left
 		for _, x := range f.Follow {
-			t.Rows = append(t.Rows, []report.Cell{report.Text(label(x.From)), report.Text(label(x.To)), estimate(x.Named[at]), estimate(x.True[at])})
+			t.Add(label(x.From), label(x.To), estimate(x.Named[at]), estimate(x.True[at]))
 		}
 		s.Tables = append(s.Tables, t)
 	}
@@ -189,7 +182,8 @@ func (f *Findings) controlSection(at int) report.Section {
 	if len(f.Controls) == 0 {
 		return s
 	}
-	t := report.Table{Columns: right("cell", "stage", "control task", "selectivity", "compression", "control's", "words alone", "nats beyond words [95 %]", "p (Holm)")}
+	t := report.Table{Columns: report.Columns("cell", "stage>", "control task>", "selectivity>", "compression>",
+		"control's>", "words alone>", "nats beyond words [95 %]>", "p (Holm)>")}
 	var ps []float64
 	for _, c := range f.Controls {
 		if c.Surface != nil && at < len(c.Gain) {
@@ -231,7 +225,7 @@ func (f *Findings) contentSection(at int) report.Section {
 		return report.Section{}
 	}
 	s := report.Section{Title: "Content of the line at " + f.At, Notes: []string{"embedder: " + c.Embedder + "; skill is (cosine − cosine with other lines of the stage) / (1 − the latter)"}}
-	t := report.Table{Columns: right("cell", "cosine", "other lines", "skill [95 %]", "p (Holm)")}
+	t := report.Table{Columns: report.Columns("cell", "cosine>", "other lines>", "skill [95 %]>", "p (Holm)>")}
 	var ps []float64
 	for _, x := range c.Cells {
 		if x.NotComputed == "" {
@@ -263,7 +257,7 @@ func (f *Findings) contentSection(at int) report.Section {
 }
 
 func (f *Findings) verdictSection() report.Section {
-	t := report.Table{Columns: right("gate", "effect [95 %]", "p (Holm)", "holds")}
+	t := report.Table{Columns: report.Columns("gate", "effect [95 %]>", "p (Holm)>", "holds>")}
 	for _, g := range f.Verdict.Gates {
 		holds := "no"
 		if g.Holds {
@@ -276,11 +270,13 @@ func (f *Findings) verdictSection() report.Section {
 		case g.Effect == nil:
 			holds, p = "not measured", ""
 		}
-		t.Rows = append(t.Rows, []report.Cell{report.Text(g.Name), effect(g.Effect), report.Text(p), report.Text(holds)})
+		t.Add(g.Name, effect(g.Effect), p, holds)
 	}
 	s := report.Section{Title: "Supported conclusion (at " + f.At + "): " + f.Verdict.Sentence, Tables: []report.Table{t}, Notes: f.Verdict.Reasons}
 	if len(f.Matched) > 0 {
-		m := report.Table{Title: "Matched attributes", Columns: right("attribute", "values", "after fixed lines", "majority", "excess loss", "lost share", "the stage's", "the stage's beyond it", "p (Holm)")}
+		m := report.Table{Title: "Matched attributes", Columns: report.Columns("attribute", "values>",
+			"after fixed lines>", "majority>", "excess loss>", "lost share>", "the stage's>",
+			"the stage's beyond it>", "p (Holm)>")}
 		var ps []float64
 		for _, a := range f.Matched {
 			if a.Readable {
@@ -337,7 +333,8 @@ func number(v float64) string {
 // and the best layer, which is chosen with sight of the result.
 func AppliedSection(model string, found []Applied) report.Section {
 	s := report.Section{Title: "Saved probes applied to " + model, Notes: []string{"intervals are over scenario contexts and conditional on the probes; dialogues that a probe was trained on are left out"}}
-	t := report.Table{Columns: right("probe of", "applied to", "n", "seen, left out", "context seen", "last block", "best layer", "its accuracy", "majority")}
+	t := report.Table{Columns: report.Columns("probe of", "applied to>", "n>", "seen, left out>", "context seen>",
+		"last block>", "best layer>", "its accuracy>", "majority>")}
 	t.Columns[1].Align, t.Columns[6].Align = report.Left, report.Left
 	for _, a := range found {
 		best, last := 0, len(a.Layers)-1
@@ -349,8 +346,8 @@ func AppliedSection(model string, found []Applied) report.Section {
 		if a.Layers[last] == FinalNorm && last > 0 {
 			last--
 		}
-		t.Rows = append(t.Rows, []report.Cell{report.Text(label(a.Probe)), report.Text(label(a.Cell)), report.Int(a.N), report.Int(a.Seen), report.Int(a.SeenContexts),
-			estimate(a.Accuracy[last]), report.Text(a.Layers[best]), report.Num(a.Accuracy[best].Value, 3), report.Num(a.Majority, 3)})
+		t.Add(label(a.Probe), label(a.Cell), a.N, a.Seen, a.SeenContexts, estimate(a.Accuracy[last]), a.Layers[best],
+			report.Num(a.Accuracy[best].Value, 3), report.Num(a.Majority, 3))
 	}
 	s.Tables = []report.Table{t}
 	return s

@@ -37,9 +37,10 @@ func estimateOrNone(e *stats.Estimate) report.Cell {
 }
 
 func (f *TurnFindings) overview(model string, at int) report.Section {
-	t := report.Table{Title: "At " + f.At + ", by probes of scripted turns", Columns: right("what", "n", "probe [95 %]", "bag of words [95 %]", "without information")}
+	t := report.Table{Title: "At " + f.At + ", by probes of scripted turns", Columns: report.Columns("what", "n>",
+		"probe [95 %]>", "bag of words [95 %]>", "without information>")}
 	row := func(what string, e stats.Estimate, words *stats.Estimate, chance string) {
-		t.Rows = append(t.Rows, []report.Cell{report.Text(what), report.Int(e.N), estimate(e), estimateOrNone(words), report.Text(chance)})
+		t.Add(what, e.N, estimate(e), estimateOrNone(words), chance)
 	}
 	row("scripted turns, accuracy", f.Scripted[at], f.Words, fmt.Sprintf("%.3f (majority)", f.Majority))
 	if u := f.Unscripted; u != nil {
@@ -95,7 +96,8 @@ func (f *TurnFindings) unscriptedSection(at int) report.Section {
 	if len(u.Outside) > 0 {
 		s.Notes = append(s.Notes, "left out, because no conflict is scripted with their stage: "+counts(u.Outside))
 	}
-	t := report.Table{Title: "By layer", Columns: right("layer", "balanced accuracy", "macro-F1", "accuracy", "beyond words", "shuffled", "repeats")}
+	t := report.Table{Title: "By layer", Columns: report.Columns("layer", "balanced accuracy>", "macro-F1>",
+		"accuracy>", "beyond words>", "shuffled>", "repeats>")}
 	for k, l := range f.Layers {
 		row := []report.Cell{report.Text(l), estimate(u.Balanced[k]), estimate(u.MacroF1[k]), report.Num(u.Accuracy[k], 3), {}, {}, estimate(u.Repeats[k])}
 		// Guesses that differ between folds alone can fall below chance: a fold that has
@@ -113,7 +115,7 @@ func (f *TurnFindings) unscriptedSection(at int) report.Section {
 	}
 	t.Notes = []string{starNote + "; balanced accuracy above chance, beyond words against zero",
 		"without information, probes fall to or below chance: compare with those of shuffled labels"}
-	recall := report.Table{Title: "Recall at " + f.At, Columns: right("stage", "n", "probe", "bag of words")}
+	recall := report.Table{Title: "Recall at " + f.At, Columns: report.Columns("stage", "n>", "probe>", "bag of words>")}
 	for _, stage := range stageNames(u.PerClass) {
 		row := []report.Cell{report.Text(stage), report.Int(u.PerClass[stage]), report.Num(u.Recall[at][stage], 3)}
 		if u.Words != nil {
@@ -174,9 +176,11 @@ func (f *TurnFindings) lines(what string, of ...report.Series) *report.Lines {
 
 func (f *TurnFindings) swapSection() report.Section {
 	w := f.Swap
-	t := report.Table{Title: "By layer", Columns: right("layer", "follow b", "stay at a", "go to the third", "moved to b")}
+	t := report.Table{Title: "By layer", Columns: report.Columns("layer", "follow b>", "stay at a>",
+		"go to the third>", "moved to b>")}
 	for k, l := range f.Layers {
-		t.Rows = append(t.Rows, []report.Cell{report.Text(l), estimate(w.Follow[k]), estimate(w.Stay[k]), estimate(w.Third[k]), star(effect(&w.Moved[k]), w.MovedAdjusted, k)})
+		t.Add(l, estimate(w.Follow[k]), estimate(w.Stay[k]), estimate(w.Third[k]), star(effect(&w.Moved[k]),
+			w.MovedAdjusted, k))
 	}
 	t.Notes = []string{starNote}
 	if s := w.Words; s != nil {
@@ -194,15 +198,15 @@ func (f *TurnFindings) editSection() report.Section {
 	s := report.Section{Title: "Without the marker phrases, without the turn", Notes: []string{
 		"diagnostics, no controls: what is left of a turn still gives its stage away by its length and punctuation",
 		"the bag of words has the edited turn; where it was removed, the turn before"}}
-	t := report.Table{Title: "Accuracy by layer", Columns: right("layer", "scripted turns")}
+	t := report.Table{Title: "Accuracy by layer", Columns: report.Columns("layer", "scripted turns>")}
 	lines := f.lines("accuracy", series("scripted turns", f.Scripted))
 	lines.References = []report.Reference{{Name: "majority", Value: f.Majority}}
 	for k, l := range f.Layers {
-		t.Rows = append(t.Rows, []report.Cell{report.Text(l), estimate(f.Scripted[k])})
+		t.Add(l, estimate(f.Scripted[k]))
 	}
 	short := map[string]string{EditMask: "masked", EditStrip: "removed"}
 	for _, e := range f.Edits {
-		t.Columns = append(t.Columns, right("", short[e.Edit], short[e.Edit]+", retrained")[1:]...)
+		t.Columns = append(t.Columns, report.Columns(short[e.Edit]+">", short[e.Edit]+", retrained>")...)
 		for k := range f.Layers {
 			t.Rows[k] = append(t.Rows[k], estimate(e.Applied[k]), estimate(e.Retrained[k]))
 		}

@@ -157,11 +157,11 @@ func besideTables(r *TrainResult, holdout HeldOut, baselines map[string][]Baseli
 		if x.found == nil {
 			continue
 		}
-		t := report.Table{Title: x.title, Columns: []report.Column{{Name: "who"}, {Name: "TurnAcc", Align: report.Right}, {Name: "95 % interval"},
-			{Name: "tuned − it, points"}, {Name: "p", Align: report.Right}, {Name: "fitted on"}}}
+		t := report.Table{Title: x.title, Columns: report.Columns("who", "TurnAcc>", "95 % interval",
+			"tuned − it, points", "p>", "fitted on")}
 		tuned := func(name string, share float64, interval report.Cell) {
 			if x.found.N > 0 { // else there is no dialogue that a share could be of
-				t.Rows = append(t.Rows, []report.Cell{report.Text(name), report.Text(report.Pct(hits(share, x.found.N), x.found.N)), interval, {}, {}, report.Text("the training file")})
+				t.Add(name, report.Pct(hits(share, x.found.N), x.found.N), interval, "", "", "the training file")
 			}
 		}
 		var interval report.Cell

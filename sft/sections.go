@@ -71,7 +71,7 @@ func posWeight(m *Manifest) float64 {
 }
 
 func lossTable(points []Point) report.Table {
-	t := report.Table{Title: "Losses", Columns: []report.Column{{Name: "steps"}, {Name: "loss", Align: report.Right}, {Name: "LM", Align: report.Right}, {Name: "BCE", Align: report.Right}}}
+	t := report.Table{Title: "Losses", Columns: report.Columns("steps", "loss>", "LM>", "BCE>")}
 	first, last, n := Ends(points)
 	if n == 0 {
 		return t
@@ -80,16 +80,16 @@ func lossTable(points []Point) report.Table {
 		name string
 		Losses
 	}{{fmt.Sprintf("mean of the first %d", n), first}, {fmt.Sprintf("mean of the last %d", n), last}} {
-		t.Rows = append(t.Rows, []report.Cell{report.Text(l.name), report.Num(l.Loss, 4), report.Num(l.LM, 4), report.Num(l.BCE, 4)})
+		t.Add(l.name, report.Num(l.Loss, 4), report.Num(l.LM, 4), report.Num(l.BCE, 4))
 	}
 	return t
 }
 
 func validationTable(points []Point) report.Table {
-	t := report.Table{Title: "Validation", Columns: []report.Column{{Name: "step", Align: report.Right}, {Name: "TurnAcc at 0.5"}, {Name: "LM", Align: report.Right}, {Name: "BCE", Align: report.Right}}}
+	t := report.Table{Title: "Validation", Columns: report.Columns("step>", "TurnAcc at 0.5", "LM>", "BCE>")}
 	for _, p := range points {
 		if v := p.Valid; v != nil && v.N > 0 {
-			t.Rows = append(t.Rows, []report.Cell{report.Int(p.Step), report.Text(report.Pct(hits(v.TurnAcc, v.N), v.N)), report.Num(v.LM, 4), report.Num(v.BCE, 4)})
+			t.Add(p.Step, report.Pct(hits(v.TurnAcc, v.N), v.N), report.Num(v.LM, 4), report.Num(v.BCE, 4))
 		}
 	}
 	return t

@@ -56,14 +56,13 @@ func (p Pair) table(paired bool, n nouns) report.Table {
 	if !paired {
 		counted = n.item + "s"
 	}
-	right := func(name string) report.Column { return report.Column{Name: name, Align: report.Right} }
-	t := report.Table{Title: fmt.Sprintf("%s (B) − %s (A)", p.B, p.A), Columns: []report.Column{{Name: "measure"}, right("A"), right("B"), right("B − A [95 %]"),
-		right(counted), right(n.group + "s"), right("dropped"), right("p"), {Name: "effect"}}}
+	t := report.Table{Title: fmt.Sprintf("%s (B) − %s (A)", p.B, p.A), Columns: report.Columns("measure", "A>", "B>",
+		"B − A [95 %]>", counted+">", n.group+"s>", "dropped>", "p>", "effect")}
 	few := math.MaxInt
 	for _, d := range p.Measures {
 		few = min(few, d.Difference.Groups)
-		t.Rows = append(t.Rows, []report.Cell{report.Text(measureName(d)), report.Text(levelText(d, d.A)), report.Text(levelText(d, d.B)), report.Text(differenceText(d)),
-			report.Int(d.Difference.N), report.Int(d.Difference.Groups), report.Int(d.UnscoredA + d.UnscoredB + d.OnlyA + d.OnlyB), report.Text(report.PValue(d.PHolm)), report.Text(effectWords(d, n))})
+		t.Add(measureName(d), levelText(d, d.A), levelText(d, d.B), differenceText(d), d.Difference.N,
+			d.Difference.Groups, d.UnscoredA+d.UnscoredB+d.OnlyA+d.OnlyB, report.PValue(d.PHolm), effectWords(d, n))
 	}
 	for _, d := range p.Measures {
 		var alike []string
@@ -169,8 +168,9 @@ func droppedText(d *stats.Comparison) string {
 // changes are the items that flipped, of binary measures, or changed most.
 func (p Pair) changes(n nouns) []report.Table {
 	var tables []report.Table
-	columns := []report.Column{{Name: n.item}, {Name: "change"}, {Name: "A"}, {Name: "B"}}
-	largest := report.Table{Title: fmt.Sprintf("Largest changes, %s − %s", p.B, p.A), Columns: append([]report.Column{{Name: "measure"}}, columns...)}
+	columns := report.Columns(n.item, "change", "A", "B")
+	largest := report.Table{Title: fmt.Sprintf("Largest changes, %s − %s", p.B, p.A),
+		Columns: append(report.Columns("measure"), columns...)}
 	for _, d := range p.Measures {
 		if d.Binary {
 			if t := (report.Table{Title: fmt.Sprintf("Flipped: %s, %s − %s", measureName(d), p.B, p.A), Columns: columns}); len(d.Changes) > 0 && d == p.Measures[0] {
@@ -179,7 +179,7 @@ func (p Pair) changes(n nouns) []report.Table {
 					if x.B < x.A {
 						way = "right to wrong"
 					}
-					t.Rows = append(t.Rows, []report.Cell{report.Text(x.Item), report.Text(way), report.Text(x.SaidA), report.Text(x.SaidB)})
+					t.Add(x.Item, way, x.SaidA, x.SaidB)
 				}
 				t.Notes = moreNote(len(d.Changes) - mostFlips)
 				tables = append(tables, t)
@@ -187,8 +187,7 @@ func (p Pair) changes(n nouns) []report.Table {
 			continue
 		}
 		for _, x := range d.Changes[:min(len(d.Changes), mostChanges)] {
-			largest.Rows = append(largest.Rows, []report.Cell{report.Text(measureName(d)), report.Text(x.Item), report.Text(fmt.Sprintf("%+.3f", x.B-x.A)),
-				report.Text(valueSaid(x.A, x.SaidA)), report.Text(valueSaid(x.B, x.SaidB))})
+			largest.Add(measureName(d), x.Item, fmt.Sprintf("%+.3f", x.B-x.A), valueSaid(x.A, x.SaidA), valueSaid(x.B, x.SaidB))
 		}
 	}
 	if len(largest.Rows) > 0 {

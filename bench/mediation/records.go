@@ -32,8 +32,7 @@ func recordedAUC(d dialogue.Dialogue, after []dialogue.Turn, turn int, scale dmi
 // RecordSections scores records from the labels that they carry.
 func RecordSections(ds []dialogue.Dialogue, seed uint64) ([]report.Section, error) {
 	t := report.Table{Title: "AUC_own from the recorded labels (95 % intervals over scenario contexts)",
-		Columns: []report.Column{{Name: "continuation"}, {Name: "AUC_own, Paige", Align: report.Right}, {Name: "AUC_own, index", Align: report.Right},
-			{Name: "n", Align: report.Right}, {Name: "unscored", Align: report.Right}}}
+		Columns: report.Columns("continuation", "AUC_own, Paige>", "AUC_own, index>", "n>", "unscored>")}
 	boot := stats.Bootstrap{Resamples: 10_000, Seed: seed}
 	for _, kind := range []string{"original", "positive", "negative"} {
 		var paige, index []float64

@@ -128,7 +128,7 @@ var meanings = []struct{ condition, what string }{
 
 func mainTable(m Metrics) report.Table {
 	t := report.Table{Title: "Conditions (95 % intervals over scenario contexts, Paige scale)",
-		Columns: []report.Column{{Name: "condition"}, {Name: "dialogues", Align: report.Right}, {Name: "lines", Align: report.Right}, {Name: "distinct", Align: report.Right}, {Name: "sentences", Align: report.Right}}}
+		Columns: report.Columns("condition", "dialogues>", "lines>", "distinct>", "sentences>")}
 	if m.Withheld() {
 		t.Title = "Conditions"
 	} else {
@@ -186,7 +186,7 @@ func mainTable(m Metrics) report.Table {
 // sharedTable shows the metrics that conditions have of different dialogues over those
 // that all have. ok is false where all rows are of the same.
 func sharedTable(m Metrics) (t report.Table, ok bool) {
-	t = report.Table{Title: "The same dialogues in every row", Columns: []report.Column{{Name: "condition"}}}
+	t = report.Table{Title: "The same dialogues in every row", Columns: report.Columns("condition")}
 	var metrics []string
 	for _, s := range shown {
 		if slices.ContainsFunc(m.Conditions, func(c ConditionMetrics) bool { _, ok := c.Shared[s.metric]; return ok }) {
@@ -212,7 +212,7 @@ func sharedTable(m Metrics) (t report.Table, ok bool) {
 }
 
 func unscoredTable(m Metrics) (report.Table, bool) {
-	t := report.Table{Title: "Unscored", Columns: []report.Column{{Name: "condition"}, {Name: "metric"}, {Name: "dialogues", Align: report.Right}, {Name: "reason"}}}
+	t := report.Table{Title: "Unscored", Columns: report.Columns("condition", "metric", "dialogues>", "reason")}
 	for _, c := range m.Conditions {
 		// Metrics that fail for the same reason in the same dialogues share a row.
 		type key struct {
@@ -241,7 +241,7 @@ func unscoredTable(m Metrics) (report.Table, bool) {
 			if len(rows[k]) > 4 {
 				names = fmt.Sprintf("%d metrics", len(rows[k]))
 			}
-			t.Rows = append(t.Rows, []report.Cell{report.Text(c.Condition), report.Text(names), report.Int(k.n), report.Text(k.why)})
+			t.Add(c.Condition, names, k.n, k.why)
 		}
 	}
 	return t, len(t.Rows) > 0
@@ -259,9 +259,9 @@ func (m Metrics) labelGrade() string {
 func cardSection(c LabellerCard) report.Section {
 	s := report.Section{Title: "Labeller card: " + c.Grade}
 	s.Notes = append(s.Notes, c.Why...)
-	facts := report.Table{Columns: []report.Column{{Name: "check"}, {Name: "value", Align: report.Right}}}
+	facts := report.Table{Columns: report.Columns("check", "value>")}
 	row := func(k, v string) {
-		facts.Rows = append(facts.Rows, []report.Cell{report.Text(k), report.Text(v)})
+		facts.Add(k, v)
 	}
 	row("the conflict speaker's turns, compared with recorded labels", fmt.Sprintf("%d (%d unscored)", c.N, c.Unscored))
 	kappa := "not computed"
@@ -298,7 +298,7 @@ func cardSection(c LabellerCard) report.Section {
 		most = fmt.Sprintf("%s, %.0f %% of %d", c.Majority, 100*c.MajorityShare, c.Answers)
 	}
 	row("most frequent stage (at most 80 %)", most)
-	conf := report.Table{Title: "Recorded (rows) against given stages", Columns: []report.Column{{Name: "recorded"}}}
+	conf := report.Table{Title: "Recorded (rows) against given stages", Columns: report.Columns("recorded")}
 	for g := dmis.Denial; g <= dmis.Integration; g++ {
 		conf.Columns = append(conf.Columns, report.Column{Name: g.String(), Align: report.Right})
 	}
@@ -314,7 +314,7 @@ func cardSection(c LabellerCard) report.Section {
 }
 
 func differenceSection(m Metrics) report.Section {
-	t := report.Table{Columns: []report.Column{{Name: "difference"}, {Name: "metric"}, {Name: "mean [95 %]", Align: report.Right}, {Name: "n", Align: report.Right}, {Name: "p", Align: report.Right}, {Name: "p (Holm)", Align: report.Right}, {Name: ""}}}
+	t := report.Table{Columns: report.Columns("difference", "metric", "mean [95 %]>", "n>", "p>", "p (Holm)>", "")}
 	for _, d := range m.Differences {
 		mark := "~"
 		switch {
@@ -323,8 +323,7 @@ func differenceSection(m Metrics) report.Section {
 		case d.PHolm < stats.Alpha:
 			mark = "significant"
 		}
-		t.Rows = append(t.Rows, []report.Cell{report.Text(d.A + " − " + d.B), report.Text(heading(d.Metric)), report.Text(interval(d.Value)), report.Int(d.Value.N),
-			report.Text(report.PValue(d.P)), report.Text(report.PValue(d.PHolm)), report.Text(mark)})
+		t.Add(d.A+" − "+d.B, heading(d.Metric), interval(d.Value), d.Value.N, report.PValue(d.P), report.PValue(d.PHolm), mark)
 	}
 	return report.Section{Title: "Paired differences", Tables: []report.Table{t}, Figures: []report.Figure{differenceFigure(m)},
 		Notes: []string{fmt.Sprintf("one family of %d, Holm-corrected, with the intervals of ccmed compare (Student's t by scenario context); ~ means no significant difference at %.2f", len(m.Differences), stats.Alpha)}}
@@ -371,7 +370,7 @@ func differenceFigure(m Metrics) report.Figure {
 const leastContexts = 5
 
 func stageSection(m Metrics) report.Section {
-	t := report.Table{Columns: []report.Column{{Name: "condition"}, {Name: "stage"}, {Name: "AUC", Align: report.Right}, {Name: "signed W1", Align: report.Right}, {Name: "Judge", Align: report.Right}}}
+	t := report.Table{Columns: report.Columns("condition", "stage", "AUC>", "signed W1>", "Judge>")}
 	for _, c := range m.Conditions {
 		for s := dmis.Denial; s <= dmis.Minimization; s++ {
 			v := c.PerStage[s.String()]
@@ -400,7 +399,7 @@ func stageSection(m Metrics) report.Section {
 // utteranceSection shows a few lines as they are, for a first look.
 func utteranceSection(m Metrics) report.Section {
 	s := report.Section{Title: "What the mediator said"}
-	t := report.Table{Columns: []report.Column{{Name: "item"}, {Name: "condition"}, {Name: "stage"}, {Name: "line"}}}
+	t := report.Table{Columns: report.Columns("item", "condition", "stage", "line")}
 	const perCondition = 3
 	n := map[string]int{}
 	for _, o := range m.Outcomes {
@@ -408,7 +407,7 @@ func utteranceSection(m Metrics) report.Section {
 			continue
 		}
 		n[o.Condition]++
-		t.Rows = append(t.Rows, []report.Cell{report.Text(o.Item), report.Text(o.Condition), report.Text(o.Stage), report.Text(report.Shorten(o.Utterance, 240))})
+		t.Add(o.Item, o.Condition, o.Stage, report.Shorten(o.Utterance, 240))
 	}
 	s.Tables = []report.Table{t}
 	return s

@@ -105,7 +105,7 @@ func flow(os []Outcome) *Flow {
 // where no condition has a trajectory.
 func trajectorySection(m Metrics) (s report.Section, ok bool) {
 	lines := &report.Lines{X: report.Axis{Name: "τ, from the mediation to the last turn", Max: 1}, Y: report.Axis{Name: "mean position, Paige scale"}}
-	table := report.Table{Title: "Mean position on the Paige scale", Columns: []report.Column{{Name: "condition"}, {Name: "n", Align: report.Right}, {Name: "before", Align: report.Right}}}
+	table := report.Table{Title: "Mean position on the Paige scale", Columns: report.Columns("condition", "n>", "before>")}
 	shown := []int{0, trajectorySteps / 2, trajectorySteps}
 	for _, step := range shown {
 		table.Columns = append(table.Columns, report.Column{Name: fmt.Sprintf("τ = %g", float64(step)/trajectorySteps), Align: report.Right})

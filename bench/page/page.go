@@ -125,7 +125,7 @@ const mostSentences = 3
 // outcome is the first section: each run in a sentence, then all headline measures in one
 // table. ok is false where no part has a headline.
 func outcome(parts []Part) (s report.Section, ok bool) {
-	t := report.Table{Columns: []report.Column{{Name: "run"}, {Name: "measure"}, {Name: "value [95 %]", Align: report.Right}, {Name: "best baseline", Align: report.Right}}}
+	t := report.Table{Columns: report.Columns("run", "measure", "value [95 %]>", "best baseline>")}
 	var sentences []string
 	marked := 0
 	for _, p := range parts {
@@ -149,7 +149,7 @@ func outcome(parts []Part) (s report.Section, ok bool) {
 				value += " †"
 				marked++
 			}
-			t.Rows = append(t.Rows, []report.Cell{report.Text(p.Name), report.Text(r.Measure), report.Text(value), report.Text(r.Baseline)})
+			t.Add(p.Name, r.Measure, value, r.Baseline)
 		}
 	}
 	if marked > 0 {

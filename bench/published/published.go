@@ -130,8 +130,8 @@ func Span(id string) (lo, hi float64) {
 // Numbers that were not measured here are left out; ok is false when that leaves
 // nothing.
 func Table(t Topic, ours map[string]Measured, o Options) (table report.Table, ok bool) {
-	table = report.Table{Title: "Beside the published numbers", Columns: []report.Column{{Name: "figure"}, {Name: "published"}, {Name: "comparable"},
-		{Name: "here", Align: report.Right}, {Name: "reading"}}}
+	table = report.Table{Title: "Beside the published numbers", Columns: report.Columns("figure", "published",
+		"comparable", "here>", "reading")}
 	for _, n := range Find(t) {
 		m, measured := ours[n.ID]
 		if !measured || math.IsNaN(m.Value) {
@@ -141,7 +141,7 @@ func Table(t Topic, ours map[string]Measured, o Options) (table report.Table, ok
 		if n.Model != "" {
 			figure += ", " + n.Model
 		}
-		table.Rows = append(table.Rows, []report.Cell{report.Text(figure), report.Text(n.String()), report.Text(string(n.Comparable)), report.Text(n.Unit.format(m)), report.Text(n.Reading(m, o))})
+		table.Add(figure, n.String(), string(n.Comparable), n.Unit.format(m), n.Reading(m, o))
 		if note := string(n.Comparable) + ": " + n.Why; !slices.Contains(table.Notes, note) {
 			table.Notes = append(table.Notes, note)
 		}

@@ -2,8 +2,8 @@
 // and lists of items to browse, to a terminal, Markdown, JSON or one self-contained HTML page. It knows
 // no task; tasks build their own sections.
 //
-//	t := report.Table{Columns: []report.Column{{Name: "who"}, {Name: "TurnAcc", Align: report.Right}}}
-//	t.Rows = append(t.Rows, []report.Cell{report.Text("longest turn"), report.Text(report.Pct(124, 159))})
+//	t := report.Table{Columns: report.Columns("who", "TurnAcc>")}
+//	t.Add("longest turn", report.Pct(124, 159))
 //	err := report.Write(os.Stdout, report.Terminal, []report.Section{{Title: "Timing", Tables: []report.Table{t}}}, report.Options{})
 package report
 
@@ -80,6 +80,36 @@ const (
 type Column struct {
 	Name  string `json:"name"`
 	Align Align  `json:"align,omitempty"`
+}
+
+// Columns returns columns with these names. A name that ends in ">" heads a column that is
+// set right.
+func Columns(names ...string) []Column {
+	columns := make([]Column, len(names))
+	for i, name := range names {
+		if plain, right := strings.CutSuffix(name, ">"); right {
+			columns[i] = Column{plain, Right}
+		} else {
+			columns[i] = Column{Name: name}
+		}
+	}
+	return columns
+}
+
+// Add adds a row. A cell is a Cell, an int, or anything else that is shown as its text.
+func (t *Table) Add(cells ...any) {
+	row := make([]Cell, len(cells))
+	for i, c := range cells {
+		switch c := c.(type) {
+		case Cell:
+			row[i] = c
+		case int:
+			row[i] = Int(c)
+		default:
+			row[i] = Text(fmt.Sprint(c))
+		}
+	}
+	t.Rows = append(t.Rows, row)
 }
 
 // Cell is one cell: a text, and the number behind it where it is one, for

@@ -26,29 +26,28 @@ type result struct {
 
 func (r *result) Metrics() any { return r.Metric }
 
-func right(name string) report.Column { return report.Column{Name: name, Align: report.Right} }
-
 // Sections are the tables.
 func (r *result) Sections(context.Context) ([]report.Section, error) {
 	m := r.Metric
 	s := report.Section{Title: "Disputes: do the parties agree"}
-	t := report.Table{Columns: []report.Column{{Name: "talks"}, right("scored"), right("agreement"), right("impasse"), right("no end"), right("party turns"), right("agreement rate [95 %]")}}
+	t := report.Table{Columns: report.Columns("talks", "scored>", "agreement>", "impasse>", "no end>", "party turns>",
+		"agreement rate [95 %]>")}
 	for _, a := range m.Arms {
 		rate := ""
 		if a.Agreement != nil {
 			rate = report.Estimate(*a.Agreement, 2)
 		}
-		t.Rows = append(t.Rows, []report.Cell{report.Text(r.armName(a.Step)), report.Int(a.Scored), report.Int(a.Agreed), report.Int(a.Impasse), report.Int(a.NoEnd), report.Num(a.Turns, 1), report.Text(rate)})
+		t.Add(r.armName(a.Step), a.Scored, a.Agreed, a.Impasse, a.NoEnd, report.Num(a.Turns, 1), rate)
 	}
 	s.Tables = append(s.Tables, t)
-	d := report.Table{Columns: []report.Column{{Name: "measure"}, right("value [95 %]"), right("talks"), right("scenarios")}}
+	d := report.Table{Columns: report.Columns("measure", "value [95 %]>", "talks>", "scenarios>")}
 	for _, x := range []struct {
 		name string
 		e    *stats.Estimate
 	}{{"agreement rate, mediated − unmediated", m.Gain}, {"the same, another seed − unmediated", m.NullGain}, {"interventions a party turn", m.Frequency},
 		{"first intervention, share of the talk", m.First}} {
 		if x.e != nil {
-			d.Rows = append(d.Rows, []report.Cell{report.Text(x.name), report.Text(report.Estimate(*x.e, 2)), report.Int(x.e.N), report.Int(x.e.Groups)})
+			d.Add(x.name, report.Estimate(*x.e, 2), x.e.N, x.e.Groups)
 		}
 	}
 	if len(d.Rows) > 0 {
@@ -61,9 +60,10 @@ func (r *result) Sections(context.Context) ([]report.Section, error) {
 		if len(by.parts) < 2 {
 			continue
 		}
-		p := report.Table{Title: "Agreements by " + by.name, Columns: []report.Column{{Name: by.name}, right("talks"), right("unmediated"), right("mediated")}}
+		p := report.Table{Title: "Agreements by " + by.name, Columns: report.Columns(by.name, "talks>", "unmediated>",
+			"mediated>")}
 		for _, x := range by.parts {
-			p.Rows = append(p.Rows, []report.Cell{report.Text(x.Name), report.Int(x.Talks), report.Text(report.Pct(x.Unmediated, x.Talks)), report.Text(report.Pct(x.Mediated, x.Talks))})
+			p.Add(x.Name, x.Talks, report.Pct(x.Unmediated, x.Talks), report.Pct(x.Mediated, x.Talks))
 		}
 		s.Tables = append(s.Tables, p)
 	}

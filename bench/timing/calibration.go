@@ -191,18 +191,18 @@ func errorIfCalibrated(p []float64, bins int, seed uint64) float64 {
 
 // calibrationSection shows the reliability diagram and its numbers.
 func calibrationSection(c Calibration) report.Section {
-	numbers := report.Table{Columns: []report.Column{{Name: "measure"}, {Name: "value", Align: report.Right}, {Name: "reference"}}}
+	numbers := report.Table{Columns: report.Columns("measure", "value>", "reference")}
 	row := func(name, value, reference string) {
-		numbers.Rows = append(numbers.Rows, []report.Cell{report.Text(name), report.Text(value), report.Text(reference)})
+		numbers.Add(name, value, reference)
 	}
 	row("expected calibration error", interval(c.ECE), fmt.Sprintf("%.3f if the probabilities were right", c.ECEIfCalibrated))
 	row("Brier score", interval(c.Brier), fmt.Sprintf("%.3f for always saying the base rate, %.3f", c.BrierBase, c.BaseRate))
 	row("Brier skill", interval(c.Skill), "0 is no better than the base rate, 1 is perfect")
-	bins := report.Table{Title: "Bins", Columns: []report.Column{{Name: "turns", Align: report.Right}, {Name: "mean probability", Align: report.Right},
-		{Name: "conflict turns", Align: report.Right}, {Name: "95 % (Wilson)", Align: report.Right}}}
+	bins := report.Table{Title: "Bins", Columns: report.Columns("turns>", "mean probability>", "conflict turns>",
+		"95 % (Wilson)>")}
 	s := report.Series{Name: "share of conflict turns"}
 	for _, b := range c.Bins {
-		bins.Rows = append(bins.Rows, []report.Cell{report.Int(b.N), report.Num(b.Mean, 3), report.Num(b.Share, 3), report.Text(fmt.Sprintf("[%.3f, %.3f]", b.Lo, b.Hi))})
+		bins.Add(b.N, report.Num(b.Mean, 3), report.Num(b.Share, 3), fmt.Sprintf("[%.3f, %.3f]", b.Lo, b.Hi))
 		s.X, s.Y = append(s.X, b.Mean), append(s.Y, b.Share)
 		s.Lo, s.Hi = append(s.Lo, b.Lo), append(s.Hi, b.Hi)
 	}

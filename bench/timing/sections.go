@@ -25,7 +25,7 @@ func shareInterval(e stats.Estimate) string {
 func Sections(model string, m Metrics, baselines []BaselineResult, alsoNamed ...string) []report.Section {
 	main := report.Section{Title: "Timing: " + model + ", " + string(m.Mode), Notes: append([]string(nil), m.Notes...)}
 	acc := report.Table{Title: fmt.Sprintf("Turn accuracy (%d of %d dialogues scored)", m.Scored, m.N),
-		Columns: []report.Column{{Name: "who"}, {Name: "TurnAcc", Align: report.Right}, {Name: "95 % interval", Align: report.Right}, {Name: "fitted on"}}}
+		Columns: report.Columns("who", "TurnAcc>", "95 % interval>", "fitted on")}
 	all := m.Scored > 0 && m.Bounds != nil
 	if all {
 		acc.Columns = slices.Insert(acc.Columns, 3, report.Column{Name: fmt.Sprintf("of all %d", m.N), Align: report.Right})
@@ -69,9 +69,9 @@ func Sections(model string, m Metrics, baselines []BaselineResult, alsoNamed ...
 	}
 	main.Tables = append(main.Tables, acc)
 	if len(m.Unscored) > 0 {
-		t := report.Table{Title: "Unscored", Columns: []report.Column{{Name: "reason"}, {Name: "dialogues", Align: report.Right}}}
+		t := report.Table{Title: "Unscored", Columns: report.Columns("reason", "dialogues>")}
 		for _, why := range sortedKeys(m.Unscored) {
-			t.Rows = append(t.Rows, []report.Cell{report.Text(why), report.Int(m.Unscored[why])})
+			t.Add(why, m.Unscored[why])
 		}
 		main.Tables = append(main.Tables, t)
 	}
@@ -110,8 +110,8 @@ func (r BaselineResult) interval() string {
 }
 
 func facts(m Metrics) report.Table {
-	t := report.Table{Title: "Further measures", Columns: []report.Column{{Name: "measure"}, {Name: "value", Align: report.Right}}}
-	row := func(k, v string) { t.Rows = append(t.Rows, []report.Cell{report.Text(k), report.Text(v)}) }
+	t := report.Table{Title: "Further measures", Columns: report.Columns("measure", "value>")}
+	row := func(k, v string) { t.Add(k, v) }
 	row("within one turn", report.Pct(m.WithinOne, m.Scored))
 	row("no prediction", report.Pct(m.NoPrediction, m.Scored))
 	row("predicted turn 3", report.Pct(m.Predicted[3], m.Scored))
@@ -206,7 +206,7 @@ func gridName(turn int) string {
 
 func confusion(m Metrics) report.Table {
 	golds, predicted := grid(m)
-	t := report.Table{Columns: []report.Column{{Name: "gold"}}}
+	t := report.Table{Columns: report.Columns("gold")}
 	for _, p := range predicted {
 		t.Columns = append(t.Columns, report.Column{Name: gridName(p), Align: report.Right})
 	}
@@ -223,7 +223,7 @@ func confusion(m Metrics) report.Table {
 // groupTables show the accuracy by conflict turn, by stage and by value dimension.
 func groupTables(m Metrics) []report.Table {
 	table := func(title string) *report.Table {
-		return &report.Table{Title: title, Columns: []report.Column{{Name: "group"}, {Name: "TurnAcc", Align: report.Right}, {Name: "95 % interval", Align: report.Right}, {Name: "contexts", Align: report.Right}}}
+		return &report.Table{Title: title, Columns: report.Columns("group", "TurnAcc>", "95 % interval>", "contexts>")}
 	}
 	add := func(t *report.Table, name string, r Rate) {
 		row := []report.Cell{report.Text(name), report.Text(report.Pct(r.K, r.N)), report.Text("few contexts")}

@@ -129,8 +129,8 @@ func culturesSection() (report.Section, error) {
 			}
 		}
 		total += len(c.Norms)
-		t.Rows = append(t.Rows, []report.Cell{report.Text(c.ID), report.Int(len(c.Values)), report.Int(len(c.Norms)), report.Int(kinds[norm.Communication]),
-			report.Int(kinds[norm.Practice]), report.Int(conditional), report.Int(untextual), report.Text(fmt.Sprintf("%.1f %%", 100*c.NeutralShare()))})
+		t.Add(c.ID, len(c.Values), len(c.Norms), kinds[norm.Communication], kinds[norm.Practice], conditional,
+			untextual, fmt.Sprintf("%.1f %%", 100*c.NeutralShare()))
 	}
 	return report.Section{Title: fmt.Sprintf("Norms: %d of %d cultures", total, len(t.Rows)), Tables: []report.Table{t},
 		Notes: []string{"neutral: the share of norms to which a persona drawn by chance is neutral",
@@ -173,8 +173,8 @@ func conditionText(c norm.Condition) string {
 
 // personasSection shows personas by their values and states.
 func personasSection(c norm.Culture, all []norm.Persona) report.Section {
-	t := report.Table{Columns: []report.Column{{Name: "persona"}, {Name: "sex"}, {Name: "age", Align: report.Right}, {Name: "subscribes to"},
-		{Name: "follow", Align: report.Right}, {Name: "avoid", Align: report.Right}, {Name: "neutral", Align: report.Right}, {Name: "not theirs", Align: report.Right}}}
+	t := report.Table{Columns: report.Columns("persona", "sex", "age>", "subscribes to", "follow>", "avoid>",
+		"neutral>", "not theirs>")}
 	for _, p := range all {
 		var subscribed []string
 		for _, v := range c.Values {
@@ -190,8 +190,8 @@ func personasSection(c norm.Culture, all []norm.Persona) report.Section {
 				others++
 			}
 		}
-		t.Rows = append(t.Rows, []report.Cell{report.Text(p.ID), report.Text(p.Sex), report.Int(p.Age), report.Text(strings.Join(subscribed, " ")),
-			report.Int(states[norm.Follow]), report.Int(states[norm.Avoid]), report.Int(states[norm.Neutral]), report.Int(others)})
+		t.Add(p.ID, p.Sex, p.Age, strings.Join(subscribed, " "), states[norm.Follow], states[norm.Avoid],
+			states[norm.Neutral], others)
 	}
 	return report.Section{Title: fmt.Sprintf("%s: %d personas", c.Name, len(all)), Tables: []report.Table{t},
 		Notes: []string{"not theirs: norms of another sex or age; they are neither followed nor avoided"}}

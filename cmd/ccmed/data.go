@@ -93,13 +93,13 @@ func reliabilitySection(ds []dialogue.Dialogue) (s report.Section, ok bool, err 
 	if err != nil || all == nil {
 		return s, false, err
 	}
-	t := report.Table{Columns: []report.Column{{Name: "turns labelled twice"}, {Name: "n", Align: report.Right}, {Name: "same stage", Align: report.Right}, {Name: "quadratic kappa [95 %]", Align: report.Right}}}
+	t := report.Table{Columns: report.Columns("turns labelled twice", "n>", "same stage>", "quadratic kappa [95 %]>")}
 	for _, x := range []struct {
 		name string
 		of   *dialogue.Agreement
 	}{{"all", all}, {"the conflict speaker's own", own}} {
 		if x.of != nil {
-			t.Rows = append(t.Rows, []report.Cell{report.Text(x.name), report.Int(x.of.Turns), report.Text(report.Pct(x.of.Agree, x.of.Turns)), report.Text(report.Estimate(x.of.Kappa, 2))})
+			t.Add(x.name, x.of.Turns, report.Pct(x.of.Agree, x.of.Turns), report.Estimate(x.of.Kappa, 2))
 		}
 	}
 	return report.Section{Title: "Reliability of the recorded labels", Tables: []report.Table{t}, Notes: []string{
@@ -109,23 +109,23 @@ func reliabilitySection(ds []dialogue.Dialogue) (s report.Section, ok bool, err 
 
 func statsSection(name string, s dialogue.Summary) report.Section {
 	counts := func(title, label string, keys []string, n map[string]int) report.Table {
-		t := report.Table{Title: title, Columns: []report.Column{{Name: label}, {Name: "dialogues", Align: report.Right}}}
+		t := report.Table{Title: title, Columns: report.Columns(label, "dialogues>")}
 		for _, k := range keys {
-			t.Rows = append(t.Rows, []report.Cell{report.Text(k), report.Int(n[k])})
+			t.Add(k, n[k])
 		}
 		return t
 	}
 	turns := func(title, label string, m map[int]int) report.Table {
-		t := report.Table{Title: title, Columns: []report.Column{{Name: label}, {Name: "dialogues", Align: report.Right}}}
+		t := report.Table{Title: title, Columns: report.Columns(label, "dialogues>")}
 		for i := range 32 {
 			if m[i] > 0 {
-				t.Rows = append(t.Rows, []report.Cell{report.Text(strconv.Itoa(i)), report.Int(m[i])})
+				t.Add(strconv.Itoa(i), m[i])
 			}
 		}
 		return t
 	}
-	facts := report.Table{Title: "Records", Columns: []report.Column{{Name: "fact"}, {Name: "value", Align: report.Right}}}
-	row := func(k string, c report.Cell) { facts.Rows = append(facts.Rows, []report.Cell{report.Text(k), c}) }
+	facts := report.Table{Title: "Records", Columns: report.Columns("fact", "value>")}
+	row := func(k string, c report.Cell) { facts.Add(k, c) }
 	row("dialogues", report.Int(s.N))
 	row("usable mediations", report.Int(s.UsableMediations))
 	row("distinct scenario contexts", report.Int(s.Contexts))

@@ -52,7 +52,7 @@ own build instead, set YZMA_LIB to its folder.`,
 			if err != nil {
 				return err
 			}
-			t := report.Table{Columns: []report.Column{{Name: "fact"}, {Name: "value"}}, Rows: [][]report.Cell{
+			t := report.Table{Columns: report.Columns("fact", "value"), Rows: [][]report.Cell{
 				{report.Text("folder"), report.Text(i.Dir)}, {report.Text("release"), report.Text(i.Release)},
 				{report.Text("devices"), report.Text(strings.Join(i.Devices, ", "))}, {report.Text("system"), report.Text(i.System)}}}
 			return a.print([]report.Section{{Title: "Engine", Tables: []report.Table{t}}})

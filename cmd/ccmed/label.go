@@ -275,11 +275,10 @@ func (a *app) labelAgree(ctx context.Context, r task.Records, paths []string) er
 	if !ofRun && len(paths) < 2 {
 		return usagef("label agree needs two files of labels, or a run and one")
 	}
-	t := report.Table{Columns: []report.Column{{Name: "compared"}, {Name: "condition"}, {Name: "turns", Align: report.Right}, {Name: "same stage", Align: report.Right},
-		{Name: "quadratic kappa [95 %]", Align: report.Right}}}
+	t := report.Table{Columns: report.Columns("compared", "condition", "turns>", "same stage>", "quadratic kappa [95 %]>")}
 	add := func(compared, condition string, g *dialogue.Agreement) {
 		if g != nil {
-			t.Rows = append(t.Rows, []report.Cell{report.Text(compared), report.Text(condition), report.Int(g.Turns), report.Text(report.Pct(g.Agree, g.Turns)), report.Text(report.Estimate(g.Kappa, 2))})
+			t.Add(compared, condition, g.Turns, report.Pct(g.Agree, g.Turns), report.Estimate(g.Kappa, 2))
 		}
 	}
 	if len(sides) == 2 {

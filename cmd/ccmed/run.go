@@ -280,8 +280,8 @@ func usageSection(s run.Summary) report.Section {
 	if u.Estimated {
 		est = " (estimated from the order of requests)"
 	}
-	t := report.Table{Columns: []report.Column{{Name: "tokens"}, {Name: "count", Align: report.Right}}}
-	row := func(name string, n int) { t.Rows = append(t.Rows, []report.Cell{report.Text(name), report.Int(n)}) }
+	t := report.Table{Columns: report.Columns("tokens", "count>")}
+	row := func(name string, n int) { t.Add(name, n) }
 	row("prompt, as sent", u.Prompt)
 	row("prompt, unique within a call", u.Unique)
 	row("prompt, evaluated"+est, u.Evaluated)
@@ -302,15 +302,16 @@ func usageSection(s run.Summary) report.Section {
 // dryRun prints what a run would ask.
 func (a *app) dryRun(ctx context.Context, f *fleet.Fleet, items int, preview task.Preview) error {
 	calls, first := preview.Calls, preview.First
-	t := report.Table{Columns: []report.Column{{Name: "role"}, {Name: "model"}, {Name: "num_ctx", Align: report.Right}, {Name: "requests", Align: report.Right}, {Name: "prompt tokens, naive", Align: report.Right}, {Name: "rendered prompts on disk", Align: report.Right}}}
+	t := report.Table{Columns: report.Columns("role", "model", "num_ctx>", "requests>", "prompt tokens, naive>",
+		"rendered prompts on disk>")}
 	sections := []report.Section{{Title: fmt.Sprintf("Dry run: %d dialogues, nothing was asked", items)}}
 	for _, role := range slices.Sorted(maps.Keys(calls)) {
 		tokens, bytes, err := f.Estimate(ctx, role, calls[role])
 		if err != nil {
 			return err
 		}
-		t.Rows = append(t.Rows, []report.Cell{report.Text(role), report.Text(f.Spec(role)), report.Int(f.NumCtx(role)), report.Int(len(calls[role])),
-			report.Text(fmt.Sprintf("about %d", tokens)), report.Text(fmt.Sprintf("about %.1f MB", float64(bytes)/1e6))})
+		t.Add(role, f.Spec(role), f.NumCtx(role), len(calls[role]), fmt.Sprintf("about %d", tokens),
+			fmt.Sprintf("about %.1f MB", float64(bytes)/1e6))
 		bs, err := f.Workers(ctx, role)
 		if err != nil {
 			return err

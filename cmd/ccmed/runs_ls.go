@@ -133,7 +133,7 @@ func parseSince(s string, now time.Time) (time.Time, error) {
 }
 
 func listSection(root string, rows []folder.Folder, found int) report.Section {
-	t := report.Table{Columns: []report.Column{{Name: "folder"}, {Name: "kind"}, {Name: "task"}, {Name: "model"}, {Name: "status"}, {Name: "samples", Align: report.Right}, {Name: "started"}, {Name: "data"}}}
+	t := report.Table{Columns: report.Columns("folder", "kind", "task", "model", "status", "samples>", "started", "data")}
 	var faults []string
 	for _, x := range rows {
 		started, samples := "", ""
@@ -143,8 +143,8 @@ func listSection(root string, rows []folder.Folder, found int) report.Section {
 		if x.Samples > 0 {
 			samples = strconv.Itoa(x.Samples)
 		}
-		t.Rows = append(t.Rows, []report.Cell{report.Text(filepath.Base(x.Path)), report.Text(x.Kind), report.Text(x.Task), report.Text(x.Model), report.Text(x.Status),
-			report.Text(samples), report.Text(started), report.Text(strings.TrimSpace(infer.ShortDigest(x.Hash) + " " + lastPart(x.Data)))})
+		t.Add(filepath.Base(x.Path), x.Kind, x.Task, x.Model, x.Status, samples, started,
+			strings.TrimSpace(infer.ShortDigest(x.Hash)+" "+lastPart(x.Data)))
 		if x.Fault != "" {
 			faults = append(faults, x.Fault)
 		}

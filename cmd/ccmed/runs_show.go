@@ -191,7 +191,7 @@ func readSections(ctx context.Context, path, kind string) ([]report.Section, any
 		if v := c.ThresholdValidation; v != nil {
 			t.Add("threshold of validation", fmt.Sprintf("%.3f: TurnAcc %.3f on %d dialogues", v.Value, v.TurnAcc, v.N))
 		}
-		proofs := report.Table{Columns: []report.Column{{Name: "proof"}, {Name: "holds"}, {Name: "detail"}}}
+		proofs := report.Table{Columns: report.Columns("proof", "holds", "detail")}
 		for _, p := range c.Proofs {
 			holds, detail := "yes", p.Detail
 			if !p.OK {
@@ -200,7 +200,7 @@ func readSections(ctx context.Context, path, kind string) ([]report.Section, any
 			if p.NotRun != "" {
 				holds, detail = "not run", p.NotRun
 			}
-			proofs.Rows = append(proofs.Rows, []report.Cell{report.Text(p.Name), report.Text(holds), report.Text(detail)})
+			proofs.Add(p.Name, holds, detail)
 		}
 		return []report.Section{{Title: "Package: " + path, Tables: []report.Table{t.Table}}, {Title: "Proofs", Tables: []report.Table{proofs}}}, c, nil
 	case folder.KindExport:
@@ -221,9 +221,9 @@ func readSections(ctx context.Context, path, kind string) ([]report.Section, any
 		if err != nil {
 			return nil, nil, err
 		}
-		steps := report.Table{Columns: []report.Column{{Name: "step"}, {Name: "status"}, {Name: "command"}}}
+		steps := report.Table{Columns: report.Columns("step", "status", "command")}
 		for i, s := range r.Steps {
-			steps.Rows = append(steps.Rows, []report.Cell{report.Text(s.Name), report.Text(r.State(benches, path, i)), report.Text(cli.CommandLine(s.Command))})
+			steps.Add(s.Name, r.State(benches, path, i), cli.CommandLine(s.Command))
 		}
 		return []report.Section{{Title: fmt.Sprintf("Suite %s: %s", r.Suite, path), Tables: []report.Table{steps}}}, r, nil
 	}
@@ -308,14 +308,14 @@ func someOf(names []string) string {
 }
 
 func sampleList(path string, samples []run.Sample) report.Section {
-	t := report.Table{Columns: []report.Column{{Name: "step"}, {Name: "item"}, {Name: "condition"}, {Name: "answer"}, {Name: "prompts", Align: report.Right}, {Name: "tokens", Align: report.Right}, {Name: "seconds", Align: report.Right}}}
+	t := report.Table{Columns: report.Columns("step", "item", "condition", "answer", "prompts>", "tokens>", "seconds>")}
 	for _, s := range samples {
 		answer := "scored"
 		if s.Unscored != "" {
 			answer = "unscored: " + s.Unscored
 		}
-		t.Rows = append(t.Rows, []report.Cell{report.Text(s.Step), report.Text(s.Item), report.Text(s.Condition), report.Text(answer), report.Int(len(s.Prompts)),
-			report.Int(s.Usage.Evaluated + s.Usage.Generated), report.Num(s.Seconds, 2)})
+		t.Add(s.Step, s.Item, s.Condition, answer, len(s.Prompts), s.Usage.Evaluated+s.Usage.Generated,
+			report.Num(s.Seconds, 2))
 	}
 	return report.Section{Title: fmt.Sprintf("%d samples of %s", len(samples), path), Tables: []report.Table{t}}
 }

@@ -178,7 +178,7 @@ func (a *app) openTokenizer(ctx context.Context, x *exportFlags, o *sft.ExportOp
 
 // exportSections says what an export holds.
 func exportSections(e *sft.Export) []report.Section {
-	counts := report.Table{Columns: []report.Column{{Name: "records"}, {Name: "count", Align: report.Right}}}
+	counts := report.Table{Columns: report.Columns("records", "count>")}
 	row := func(t *report.Table, cells ...report.Cell) { t.Rows = append(t.Rows, cells) }
 	for _, k := range []string{"train", "valid", "heldout"} {
 		if n, ok := e.Counts[k]; ok {
@@ -192,7 +192,7 @@ func exportSections(e *sft.Export) []report.Section {
 	row(&counts, report.Text("decisions, positive"), report.Int(e.Positives))
 	row(&counts, report.Text("decisions, negative"), report.Int(e.Negatives))
 	row(&counts, report.Text("positive weight"), report.Num(e.PosWeight, 3))
-	turns := report.Table{Title: "Gold turn, training", Columns: []report.Column{{Name: "turn", Align: report.Right}, {Name: "records", Align: report.Right}}}
+	turns := report.Table{Title: "Gold turn, training", Columns: report.Columns("turn>", "records>")}
 	for t := range 64 {
 		if e.Turns[t] > 0 {
 			row(&turns, report.Text(strconv.Itoa(t)), report.Int(e.Turns[t]))
@@ -202,7 +202,7 @@ func exportSections(e *sft.Export) []report.Section {
 	if len(e.Holdout.Keys) > 0 {
 		sections[0].Notes = append(sections[0].Notes, fmt.Sprintf("held out: %d of %d %s keys: %s", len(e.Holdout.Keys), e.Holdout.Of, e.Holdout.Kind, strings.Join(e.Holdout.Keys, "; ")))
 	}
-	leaks := report.Table{Columns: []report.Column{{Name: "shared with training"}}}
+	leaks := report.Table{Columns: report.Columns("shared with training")}
 	var sets []sft.Leaks
 	for _, name := range []string{"evaluation", "heldout"} {
 		if l, ok := e.Leaks[name]; ok {
@@ -232,7 +232,7 @@ func exportSections(e *sft.Export) []report.Section {
 		sections[0].Notes = append(sections[0].Notes, "the data has no evaluation split beside it: leaks are not counted")
 	}
 	if t := e.Tokens; t != nil {
-		table := report.Table{Columns: []report.Column{{Name: "tokens of " + t.Model}}}
+		table := report.Table{Columns: report.Columns("tokens of " + t.Model)}
 		for _, c := range []string{"total", "min", "median", "95 %", "max"} {
 			table.Columns = append(table.Columns, report.Column{Name: c, Align: report.Right})
 		}

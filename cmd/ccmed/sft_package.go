@@ -281,7 +281,7 @@ func (p *packageFlags) proveServed(ctx context.Context, pkg *sft.Package, host s
 }
 
 func proofSection(pkg *sft.Package) report.Section {
-	t := report.Table{Columns: []report.Column{{Name: "proof"}, {Name: "result"}, {Name: "value", Align: report.Right}, {Name: "limit", Align: report.Right}, {Name: "detail"}}}
+	t := report.Table{Columns: report.Columns("proof", "result", "value>", "limit>", "detail")}
 	for _, p := range pkg.Card.Proofs {
 		result, detail := "FAILED", p.Detail
 		switch {

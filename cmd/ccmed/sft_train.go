@@ -82,8 +82,8 @@ func (w noteWriter) Write(p []byte) (int, error) {
 }
 
 func environmentSection(e *sft.Environment) report.Section {
-	t := report.Table{Columns: []report.Column{{Name: "training environment"}, {Name: "found"}}}
-	row := func(k, v string) { t.Rows = append(t.Rows, []report.Cell{report.Text(k), report.Text(v)}) }
+	t := report.Table{Columns: report.Columns("training environment", "found")}
+	row := func(k, v string) { t.Add(k, v) }
 	row("python", e.Python)
 	row("version", e.Version)
 	for _, p := range e.Names() {

@@ -72,8 +72,8 @@ are not known are named and passed over.`,
 
 // scenarioSection says what scenarios hold.
 func scenarioSection(all []scenario.Scenario) report.Section {
-	t := report.Table{Columns: []report.Column{{Name: "scenario"}, {Name: "domain"}, {Name: "parties", Align: report.Right}, {Name: "topics", Align: report.Right},
-		{Name: "options"}, {Name: "third party"}, {Name: "history"}, {Name: "weights"}}}
+	t := report.Table{Columns: report.Columns("scenario", "domain", "parties>", "topics>", "options", "third party",
+		"history", "weights")}
 	for _, s := range all {
 		var options []string
 		for _, topic := range s.Topics {
@@ -83,8 +83,8 @@ func scenarioSection(all []scenario.Scenario) report.Section {
 		if s.Third != nil {
 			third = s.Third.Name
 		}
-		t.Rows = append(t.Rows, []report.Cell{report.Text(s.ID), report.Text(s.Domain), report.Int(len(s.Parties)), report.Int(len(s.Topics)), report.Text(strings.Join(options, " ")),
-			report.Text(third), report.Text(yesNo(len(s.History) > 0)), report.Text(yesNo(s.Parties[0].Weights != nil))})
+		t.Add(s.ID, s.Domain, len(s.Parties), len(s.Topics), strings.Join(options, " "), third,
+			yesNo(len(s.History) > 0), yesNo(s.Parties[0].Weights != nil))
 	}
 	return report.Section{Title: fmt.Sprintf("Scenarios: %d", len(all)), Tables: []report.Table{t}}
 }
@@ -149,7 +149,7 @@ With --out each case is written to a file SCENARIO.CONDITION.json.`,
 
 // expandScenarios shows scenarios under conditions, and what they lack for some.
 func expandScenarios(all []scenario.Scenario, conditions []scenario.Condition) (report.Section, []scenario.Case) {
-	t := report.Table{Columns: []report.Column{{Name: "scenario"}, {Name: "condition"}, {Name: "parties", Align: report.Right}, {Name: "dealt"}}}
+	t := report.Table{Columns: report.Columns("scenario", "condition", "parties>", "dealt")}
 	s := report.Section{}
 	var out []scenario.Case
 	for _, sc := range all {
@@ -161,7 +161,7 @@ func expandScenarios(all []scenario.Scenario, conditions []scenario.Condition) (
 					dealt = append(dealt, p.ID+" "+kind)
 				}
 			}
-			t.Rows = append(t.Rows, []report.Cell{report.Text(sc.ID), report.Text(c.Condition), report.Int(len(c.Scenario.Parties)), report.Text(strings.Join(dealt, ", "))})
+			t.Add(sc.ID, c.Condition, len(c.Scenario.Parties), strings.Join(dealt, ", "))
 		}
 		for _, m := range left {
 			s.Notes = append(s.Notes, "left out: "+m.String())

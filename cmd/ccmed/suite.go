@@ -151,7 +151,7 @@ func readSuite(name string) (*suite.Suite, []byte, error) {
 }
 
 func (a *app) listSuites() error {
-	t := report.Table{Columns: []report.Column{{Name: "suite"}, {Name: "about"}, {Name: "to be set"}}}
+	t := report.Table{Columns: report.Columns("suite", "about", "to be set")}
 	for _, name := range embeddedSuites() {
 		s, _, err := readSuite(name)
 		if err != nil {
@@ -163,7 +163,7 @@ func (a *app) listSuites() error {
 				vars = append(vars, v.Name)
 			}
 		}
-		t.Rows = append(t.Rows, []report.Cell{report.Text(name), report.Text(s.About), report.Text(strings.Join(vars, ", "))})
+		t.Add(name, s.About, strings.Join(vars, ", "))
 	}
 	return a.print([]report.Section{{Title: "Embedded suites", Tables: []report.Table{t}}})
 }
@@ -246,9 +246,9 @@ func (a *app) planSuite(name string, vars map[string]string, out string) error {
 	if err != nil {
 		return err
 	}
-	t := report.Table{Columns: []report.Column{{Name: "step"}, {Name: "needs"}, {Name: "command"}}}
+	t := report.Table{Columns: report.Columns("step", "needs", "command")}
 	for _, s := range steps {
-		t.Rows = append(t.Rows, []report.Cell{report.Text(s.Name), report.Text(strings.Join(s.Needs, ", ")), report.Text(cli.CommandLine(s.args()))})
+		t.Add(s.Name, strings.Join(s.Needs, ", "), cli.CommandLine(s.args()))
 	}
 	return a.print([]report.Section{{Title: fmt.Sprintf("Suite %s: %d steps, none was run", name, len(steps)), Tables: []report.Table{t}}})
 }
@@ -496,7 +496,7 @@ func (a *app) call(ctx context.Context, s suiteStep, args []string) (err error) 
 
 // suiteSection says what became of every step.
 func suiteSection(name, out string, steps []suiteStep, outcomes []outcome) report.Section {
-	t := report.Table{Columns: []report.Column{{Name: "step"}, {Name: "status"}, {Name: "time", Align: report.Right}, {Name: "result"}}}
+	t := report.Table{Columns: report.Columns("step", "status", "time>", "result")}
 	done := 0
 	for i, o := range outcomes {
 		took := ""
@@ -509,7 +509,7 @@ func suiteSection(name, out string, steps []suiteStep, outcomes []outcome) repor
 		if rel, err := filepath.Rel(out, o.detail); err == nil && strings.HasPrefix(o.detail, out) {
 			o.detail = rel
 		}
-		t.Rows = append(t.Rows, []report.Cell{report.Text(steps[i].Name), report.Text(o.status), report.Text(took), report.Text(o.detail)})
+		t.Add(steps[i].Name, o.status, took, o.detail)
 	}
 	return report.Section{Title: fmt.Sprintf("Suite %s: %d of %d steps done", name, done, len(steps)), Tables: []report.Table{t},
 		Notes: []string{"results are in " + out}}

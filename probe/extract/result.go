@@ -101,15 +101,14 @@ func (r *Result) Metrics() any { return r.Audit }
 
 // Sections are the audit and the findings.
 func (r *Result) Sections(context.Context) ([]report.Section, error) {
-	t := report.Table{Columns: []report.Column{{Name: "context"}, {Name: "text"}, {Name: "position"}, {Name: "layers", Align: report.Right}, {Name: "dialogues", Align: report.Right},
-		{Name: "missing", Align: report.Right}, {Name: "not finite", Align: report.Right}, {Name: "file"}}}
+	t := report.Table{Columns: report.Columns("context", "text", "position", "layers>", "dialogues>", "missing>",
+		"not finite>", "file")}
 	for _, c := range r.Audit.Cells {
 		bad := 0
 		for _, l := range c.Layers {
 			bad += l.NonFinite
 		}
-		t.Rows = append(t.Rows, []report.Cell{report.Text(c.Cell.Context), report.Text(c.Cell.Text), report.Text(c.Cell.Position), report.Int(len(c.Layers)), report.Int(c.Rows),
-			report.Int(len(c.Missing)), report.Int(bad), report.Text(c.Cell.File())})
+		t.Add(c.Cell.Context, c.Cell.Text, c.Cell.Position, len(c.Layers), c.Rows, len(c.Missing), bad, c.Cell.File())
 	}
 	model := r.in.Identity().ModelNames()
 	s := report.Section{Title: "Hidden states: " + model, Tables: []report.Table{t},

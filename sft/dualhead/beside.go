@@ -100,7 +100,7 @@ func compareTuned(base *timing.Result, tuned, masked *Result, seed uint64) (repo
 	}
 	boot := stats.Bootstrap{Resamples: compare.Resamples, Seed: seed}
 	table := report.Table{Title: fmt.Sprintf("Turn accuracy over the %d dialogues that all of them decided about", n),
-		Columns: []report.Column{{Name: "who"}, {Name: "TurnAcc", Align: report.Right}, {Name: "95 % interval", Align: report.Right}, {Name: "fitted on"}}}
+		Columns: report.Columns("who", "TurnAcc>", "95 % interval>", "fitted on")}
 	for _, x := range sides {
 		if x == nil {
 			continue
@@ -256,16 +256,15 @@ func less(a, b *stats.Measure) *stats.Measure {
 }
 
 func (d tunedDifferences) table() report.Table {
-	t := report.Table{Title: "Paired differences in TurnAcc", Columns: []report.Column{{Name: "difference"}, {Name: "mean [95 %]", Align: report.Right}, {Name: "n", Align: report.Right},
-		{Name: "p", Align: report.Right}, {Name: "p (Holm)", Align: report.Right}, {Name: ""}},
+	t := report.Table{Title: "Paired differences in TurnAcc", Columns: report.Columns("difference", "mean [95 %]>",
+		"n>", "p>", "p (Holm)>", ""),
 		Notes: []string{fmt.Sprintf("one family of %d; intervals and sign-flip permutations by scenario context; ~ means no significant difference at %.2f", len(d.all), stats.Alpha)}}
 	for _, x := range d.all {
 		mark := "~"
 		if x.Significant() {
 			mark = "significant"
 		}
-		t.Rows = append(t.Rows, []report.Cell{report.Text(x.name), report.Text(report.Estimate(x.Difference, 3)), report.Int(x.Difference.N),
-			report.Text(report.PValue(x.P)), report.Text(report.PValue(x.PHolm)), report.Text(mark)})
+		t.Add(x.name, report.Estimate(x.Difference, 3), x.Difference.N, report.PValue(x.P), report.PValue(x.PHolm), mark)
 	}
 	return t
 }

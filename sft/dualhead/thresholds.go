@@ -40,8 +40,7 @@ func thresholds(s settings, a timing.Answers, o timing.ScoreOptions) ([]Threshol
 }
 
 func thresholdSection(rs []ThresholdResult) report.Section {
-	t := report.Table{Columns: []report.Column{{Name: "threshold"}, {Name: "P(speak)", Align: report.Right}, {Name: "TurnAcc", Align: report.Right},
-		{Name: "95 % interval", Align: report.Right}, {Name: "no prediction", Align: report.Right}}}
+	t := report.Table{Columns: report.Columns("threshold", "P(speak)>", "TurnAcc>", "95 % interval>", "no prediction>")}
 	for _, r := range rs {
 		iv := "degenerate"
 		if r.TurnAcc != nil {
@@ -50,7 +49,7 @@ func thresholdSection(rs []ThresholdResult) report.Section {
 		if r.Scored == 0 {
 			iv = ""
 		}
-		t.Rows = append(t.Rows, []report.Cell{report.Text(r.Name), report.Num(r.Threshold, 3), report.Text(report.Pct(r.Correct, r.Scored)), report.Text(iv), report.Text(report.Pct(r.Never, r.Scored))})
+		t.Add(r.Name, report.Num(r.Threshold, 3), report.Pct(r.Correct, r.Scored), iv, report.Pct(r.Never, r.Scored))
 	}
 	return report.Section{Title: "Turn accuracy by threshold", Tables: []report.Table{t},
 		Notes: []string{"the same curves at each threshold; all other tables are at the run's own"}}

@@ -189,7 +189,7 @@ func (Toy) Score(_ context.Context, in task.Input) (task.Result, error) {
 func (r *toyResult) Metrics() any { return r.Found }
 
 func (r *toyResult) Sections(context.Context) ([]report.Section, error) {
-	t := report.Table{Columns: []report.Column{{Name: "who"}, {Name: "right", Align: report.Right}, {Name: "95 % interval", Align: report.Right}}}
+	t := report.Table{Columns: report.Columns("who", "right>", "95 % interval>")}
 	scored := r.N - r.Unscored
 	interval := ""
 	if r.Accuracy != nil {

@@ -48,9 +48,9 @@ func Diagnose(fs []Finding, version string) Diagnosis {
 
 // Section shows the findings.
 func (d Diagnosis) Section() report.Section {
-	t := report.Table{Columns: []report.Column{{Name: "check"}, {Name: "result"}, {Name: "detail"}, {Name: "fix"}}}
+	t := report.Table{Columns: report.Columns("check", "result", "detail", "fix")}
 	for _, f := range d.Checks {
-		t.Rows = append(t.Rows, []report.Cell{report.Text(f.Check), report.Text(f.Result), report.Text(f.Detail), report.Text(f.Fix)})
+		t.Add(f.Check, f.Result, f.Detail, f.Fix)
 	}
 	return report.Section{Title: "ccmed " + d.Version, Tables: []report.Table{t}}
 }
