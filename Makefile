@@ -14,7 +14,7 @@
 #   the line of fine-tuning  5 min
 #   states against torch     3 min
 #   browser                  3 min   1 of it once, when there is none
-#   exports                  3 min   1 of it once, 0.7 GB
+#   exports, ccmed_runs      3 min   1 of it once, 0.9 GB
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -47,8 +47,8 @@ lint:
 	for f in scripts/*.sh .ci/run; do bash -n "$$f"; done
 
 # The Python side: what its packages check, the training scripts, the whole line of
-# fine-tuning, hidden states against transformers, and exports in the tools that they
-# are made for.
+# fine-tuning, hidden states against transformers, the package ccmed_runs as a wheel, and
+# exports in the tools that they are made for.
 test-python:
 	python=$$(scripts/test_python.sh); model=$$(scripts/get_smollm2.sh); ollama=$$(scripts/install_ollama.sh); \
 	"$$python" -m ruff check probe/linear/testdata bench/timing/testdata; \

@@ -9,8 +9,8 @@ import (
 
 // TestExportsLoad makes runs with a stand-in for Ollama, one of them with unscored
 // samples each, exports them with every format and has pytest load the files with
-// inspect_ai, lm-eval, pyarrow, pandas and datasets. scripts/test_exports.sh installs
-// them; CCMED_EXPORTS_RUNS names a folder of further runs to check.
+// inspect_ai, lm-eval, pyarrow, pandas and datasets, and the runs with ccmed_runs.
+// scripts/test_exports.sh installs them; CCMED_EXPORTS_RUNS names a folder of further runs to check.
 func TestExportsLoad(t *testing.T) {
 	python := os.Getenv("CCMED_EXPORTS_PYTHON")
 	if python == "" {
@@ -54,8 +54,11 @@ func TestExportsLoad(t *testing.T) {
 		}
 	}
 	cmd := exec.Command(python, "-m", "pytest", "tests_exports")
+	if os.Getenv("PYTHONPATH") == "" {
+		cmd.Env = append(cmd.Env, "PYTHONPATH=python")
+	}
 	cmd.Dir = filepath.Join("..", "..", "scripts")
-	cmd.Env = append(os.Environ(), "CCMED_EXPORTS="+all)
+	cmd.Env = append(append(os.Environ(), cmd.Env...), "CCMED_EXPORTS="+all)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
