@@ -78,14 +78,6 @@ func (f *finder) whole(ctx context.Context, cf CellFindings) (*activation.Probe,
 	for c := range f.Classes {
 		p.Classes = append(p.Classes, dmis.Stage(c).String())
 	}
-	var all []int
-	for i := range f.samples.Y {
-		all = append(all, i)
-	}
-	split := Split{Train: all, Test: all[:1]} // nothing is held out; a part wants a row
-	if err := f.design.inner(f.samples, &split, f.design.Seeds[0]); err != nil {
-		return nil, card, err
-	}
 	chosen := make([]float64, len(f.names))
 	layers := f.at(cf.Cell)
 	g, gctx := errgroup.WithContext(ctx)
@@ -96,7 +88,7 @@ func (f *finder) whole(ctx context.Context, cf CellFindings) (*activation.Probe,
 			if err != nil {
 				return err
 			}
-			fits, _, err := f.design.trainSplit(gctx, x, []linear.Labels{{Y: f.samples.Y}}, f.Classes, split)
+			fits, err := f.design.fitWhole(gctx, x, f.samples, []linear.Labels{{Y: f.samples.Y}})
 			if err != nil {
 				return fmt.Errorf("layer %s: %w", name, err)
 			}
