@@ -44,7 +44,8 @@ type Dialogue struct {
 	original []Turn
 	positive *continuation
 	negative *continuation
-	raw      json.RawMessage
+	raw      json.RawMessage   // where ReadOptions ask for it
+	sum      [sha256.Size]byte // of the compact record; zero where there is none
 }
 
 type agent struct {

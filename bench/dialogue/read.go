@@ -34,6 +34,8 @@ type ReadOptions struct {
 	// Evaluate; records that do not lie in such folders are chosen by their subset,
 	// and "" takes them all.
 	Split string
+	// Whole keeps the records as they are written, for Write.
+	Whole bool
 }
 
 // Report tells what was read.
@@ -90,6 +92,9 @@ func Read(ctx context.Context, path string, o ReadOptions) ([]Dialogue, Report, 
 		d, ps := Dialogue{}, []Problem{unread(file, refused)}
 		if refused == nil {
 			d, ps = parse(file, raw)
+		}
+		if !o.Whole {
+			d.raw = nil
 		}
 		if subset != "" && len(ps) == 0 && d.Subset != subset {
 			return

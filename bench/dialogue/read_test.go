@@ -169,7 +169,7 @@ func TestQuirks(t *testing.T) {
 		cont(r, "original")["turns"] = cont(r, "original")["turns"].([]any)[:2]
 		r["more"] = "kept"
 	}))
-	d := read(t, dir, dialogue.ReadOptions{})[0]
+	d := read(t, dir, dialogue.ReadOptions{Whole: true})[0]
 	if _, ok := d.Mediation(); ok || len(d.Mediated()) > 0 || d.JudgeScore() != nil {
 		t.Error("an empty mediation is usable")
 	}

@@ -2,6 +2,7 @@ package dialogue
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -120,6 +121,10 @@ func parse(file string, raw []byte) (Dialogue, []Problem) {
 	m := r.Metadata
 	d := Dialogue{Subset: r.Subset, ConflictTurn: m.Turn, ConflictAgent: agentNumber[m.Agent], Context: OneLine(m.Context),
 		values: [2]string{OneLine(m.Values.One), OneLine(m.Values.Two)}, raw: slices.Clone(raw)}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, raw); err == nil {
+		d.sum = sha256.Sum256(compact.Bytes())
+	}
 	if r.ID == nil {
 		c.add("scenario_id", nil, "missing", "give the record a number")
 	} else {

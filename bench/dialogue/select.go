@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -84,13 +83,10 @@ func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 func Hash(ds []Dialogue) string {
 	sums := make([][]byte, len(ds))
 	for i, d := range ds {
-		var b bytes.Buffer
-		if err := json.Compact(&b, d.raw); err != nil {
-			b.Reset() // not read from a record: only its id tells it apart
-			b.WriteString(d.Key())
+		if d.sum == [sha256.Size]byte{} { // not read from a record: only its id tells it apart
+			d.sum = sha256.Sum256([]byte(d.Key()))
 		}
-		h := sha256.Sum256(b.Bytes())
-		sums[i] = h[:]
+		sums[i] = d.sum[:]
 	}
 	slices.SortFunc(sums, bytes.Compare)
 	h := sha256.Sum256(slices.Concat(sums...))
@@ -163,7 +159,7 @@ func Write(dir string, ds []Dialogue) error {
 	for _, p := range sortedKeys(files) {
 		d := files[p]
 		if len(d.raw) == 0 {
-			return fmt.Errorf("write dialogues: dialogue %s was not read from a record", d.Key())
+			return fmt.Errorf("write dialogues: dialogue %s was not read whole from a record", d.Key())
 		}
 		if err := disk.WriteEntry(p, d.raw, 0o644); err != nil {
 			return fmt.Errorf("write dialogues: %w", err)

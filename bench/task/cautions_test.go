@@ -68,7 +68,7 @@ func sameScene(t *testing.T) dialogue.Dialogue {
 	if err := os.WriteFile(filepath.Join(dir, "8001.json"), bytes.ReplaceAll(b, []byte("9001"), []byte("8001")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ds, _, err := dialogue.Read(t.Context(), dir, dialogue.ReadOptions{})
+	ds, _, err := dialogue.Read(t.Context(), dir, dialogue.ReadOptions{Whole: true})
 	if err != nil || len(ds) != 1 {
 		t.Fatalf("%d dialogues, %v", len(ds), err)
 	}

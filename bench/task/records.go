@@ -27,6 +27,8 @@ type Records struct {
 	// Lenient leaves out records that cannot be used.
 	Lenient bool
 	Limit   int // takes the first dialogues, spread over stages; 0 takes all
+	// Whole keeps the records as they are written, to write them again.
+	Whole bool
 }
 
 // Register adds the flags.
@@ -102,7 +104,7 @@ func (a *Archive) read(ctx context.Context, r Records, note func(string, ...any)
 	if ds, ok := a.records[r]; ok {
 		return ds, nil
 	}
-	ds, rep, err := dialogue.Read(ctx, r.Path, dialogue.ReadOptions{Lenient: r.Lenient, Split: r.Split})
+	ds, rep, err := dialogue.Read(ctx, r.Path, dialogue.ReadOptions{Lenient: r.Lenient, Split: r.Split, Whole: r.Whole})
 	if err != nil {
 		return nil, MissingRecords(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strconv"
 
 	"golang.org/x/sync/errgroup"
 
@@ -27,11 +28,22 @@ var bagWords = linear.VectorizerOptions{Bigrams: true, MinDocs: 2, Binary: true}
 // first probable turn.
 const bagThreshold = 0.5
 
+// bagDialogues is the number of dialogues that a classifier is fitted on at most: more of
+// them, with their hundred thousands of turns, move it no further.
+const bagDialogues = 20_000
+
 // TrainBagOfWords fits a classifier on the turns up to and including the gold
 // one of every dialogue, the gold one being the positive sample: what comes
-// later, a live mediator would not have seen. The error is linear.ErrClasses,
-// linear.ErrNoTerms or the context's.
+// later, a live mediator would not have seen. Of more than bagDialogues it takes some at
+// equal distances. The error is linear.ErrClasses, linear.ErrNoTerms or the context's.
 func TrainBagOfWords(ctx context.Context, ds []BaselineDialogue) (*BagOfWords, error) {
+	if n := len(ds); n > bagDialogues {
+		some := make([]BaselineDialogue, bagDialogues)
+		for i := range some {
+			some[i] = ds[i*n/bagDialogues]
+		}
+		ds = some
+	}
 	turns, y, _ := turnSamples(ds)
 	words, err := linear.FitVectorizer(turns, bagWords)
 	if err != nil {
@@ -42,6 +54,14 @@ func TrainBagOfWords(ctx context.Context, ds []BaselineDialogue) (*BagOfWords, e
 		return nil, fmt.Errorf("timing: the bag-of-words classifier of %d dialogues: %w", len(ds), err)
 	}
 	return &BagOfWords{words, model}, nil
+}
+
+// takenOf says how many of n dialogues TrainBagOfWords takes.
+func takenOf(n int) string {
+	if n <= bagDialogues {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%d of %d", bagDialogues, n)
 }
 
 // Probabilities returns, for each turn's text, the probability that it is the
@@ -78,7 +98,7 @@ func (in BaselineInput) bags(ctx context.Context) ([]BaselineResult, error) {
 	if len(in.Train) == 0 {
 		return in.crossValidated(ctx)
 	}
-	results, err := in.trained(ctx, BagBaseline, in.Train, fmt.Sprintf("%d training dialogues", len(in.Train)))
+	results, err := in.trained(ctx, BagBaseline, in.Train, takenOf(len(in.Train))+" training dialogues")
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +117,7 @@ func (in BaselineInput) bags(ctx context.Context) ([]BaselineResult, error) {
 		return results, nil
 	}
 	more, err := in.trained(ctx, BagBaseline+", unseen contexts", unseen,
-		fmt.Sprintf("%d training dialogues whose contexts do not occur in the evaluation", len(unseen)))
+		takenOf(len(unseen))+" training dialogues whose contexts do not occur in the evaluation")
 	return append(results, more...), err
 }
 
@@ -183,5 +203,9 @@ func (in BaselineInput) crossValidated(ctx context.Context) ([]BaselineResult, e
 	if err := all.Wait(); err != nil {
 		return nil, err
 	}
-	return in.ruled(BagBaseline+", cross-validated", fmt.Sprintf("the other contexts of these %d dialogues, %d folds", len(in.Eval), k), curves), nil
+	fitted := fmt.Sprintf("the other contexts of these %d dialogues, %d folds", len(in.Eval), k)
+	if n := len(in.Eval) * (k - 1) / k; n > bagDialogues {
+		fitted += fmt.Sprintf(" of at most %d dialogues", bagDialogues)
+	}
+	return in.ruled(BagBaseline+", cross-validated", fitted, curves), nil
 }

@@ -230,6 +230,7 @@ same seed gives the same split.`,
 			if fraction <= 0 || fraction >= 1 {
 				return usagef("--evaluate %g; it must lie between 0 and 1", fraction)
 			}
+			d.Whole = true
 			ds, _, err := a.opened().Dialogues(cmd.Context(), d)
 			if err != nil {
 				return err
