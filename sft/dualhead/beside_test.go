@@ -51,7 +51,7 @@ func manyDialogues(t *testing.T, rounds int) []dialogue.Dialogue {
 	if err := os.WriteFile(path, lines.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ds, _, err := dialogue.Read(t.Context(), path, dialogue.ReadOptions{})
+	ds, _, err := dialogue.Read(t.Context(), path, dialogue.ReadOptions{Whole: true})
 	if err != nil {
 		t.Fatal(err)
 	}
