@@ -129,7 +129,7 @@ func many(t *testing.T, from, to int) []dialogue.Dialogue {
 	if err := os.WriteFile(out, lines.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	ds, _, err := dialogue.Read(context.Background(), out, dialogue.ReadOptions{})
+	ds, _, err := dialogue.Read(context.Background(), out, dialogue.ReadOptions{Whole: true})
 	if err != nil {
 		t.Fatal(err)
 	}

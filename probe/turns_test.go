@@ -308,7 +308,7 @@ func marked(t *testing.T) []dialogue.Dialogue {
 	if err := os.WriteFile(path, out.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	ds, _, err := dialogue.Read(t.Context(), path, dialogue.ReadOptions{Whole: true})
+	ds, _, err := dialogue.Read(t.Context(), path, dialogue.ReadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
