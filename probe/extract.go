@@ -85,7 +85,7 @@ func placebo(i int) string { return fmt.Sprintf("%s-%d", TextPlacebo, i+1) }
 
 // Tokens returns the tokens of a prompt and of what was said after it as one
 // text, see llamacpp.Engine.
-type Tokens func(ctx context.Context, p infer.Prompt, said string) ([]int32, error)
+type Tokens func(ctx context.Context, p infer.Prompt, answer string) ([]int32, error)
 
 // Extraction is a task that reads hidden states into files of a run directory.
 type Extraction struct {
@@ -228,14 +228,14 @@ func wrongStage(s dmis.Stage) dmis.Stage { return (s + 1) % (dmis.Minimization +
 // that lines of a mediation run belong to it.
 func (x *Extraction) Prompt(d dialogue.Dialogue, contextName string) (infer.Prompt, error) {
 	data := map[string]any{"Transcript": dialogue.Transcript(d.Unmediated()[:d.ConflictTurn]), "Turn": d.ConflictTurn, "Stage": "", "Speaker": "", "Pattern": "", "Move": ""}
-	told := func(s dmis.Stage) {
+	noteStage := func(s dmis.Stage) {
 		data["Stage"], data["Speaker"], data["Pattern"], data["Move"] = s.String(), d.Name(d.ConflictAgent), s.Pattern(), s.Move()
 	}
 	switch contextName {
 	case ContextD:
-		told(d.Stage)
+		noteStage(d.Stage)
 	case ContextWrong:
-		told(wrongStage(d.Stage))
+		noteStage(wrongStage(d.Stage))
 	case ContextNone:
 		data["Transcript"] = ""
 	}

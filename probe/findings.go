@@ -159,19 +159,19 @@ type finder struct {
 	design  Design
 	names   []string
 	of      map[string]dialogue.Dialogue // by item; nil without dialogues
-	found   map[activation.Cell]*Validation
+	results map[activation.Cell]*Validation
 	textFit Evidence // gate (a)
 }
 
 // Find trains probes on every cell of an extraction run and puts together what
 // they show.
-func Find(ctx context.Context, dir *run.Dir, o FindOptions) (found *Findings, err error) {
+func Find(ctx context.Context, dir *run.Dir, o FindOptions) (results *Findings, err error) {
 	s, err := openStore(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	f := &finder{FindOptions: o.withDefaults(), store: s, design: o.Design.withDefaults(), found: map[activation.Cell]*Validation{},
+	f := &finder{FindOptions: o.withDefaults(), store: s, design: o.Design.withDefaults(), results: map[activation.Cell]*Validation{},
 		Findings: &Findings{Schema: FindingsSchema, N: len(s.items), Left: s.left, Classes: 3, Texts: map[string]TextFindings{}}}
 	f.Findings.Grouping = f.FindOptions.Grouping
 	if f.Samples, err = dir.SamplesHash(); err != nil {
@@ -301,7 +301,7 @@ func (f *finder) only(c activation.Cell, layer int) storeLayers {
 
 // cell returns the store's cell of that name, and whether there is one.
 func (f *finder) cell(contextName, text, position string) (activation.Cell, bool) {
-	for c := range f.found {
+	for c := range f.results {
 		if c.Context == contextName && c.Text == text && c.Position == position {
 			return c, true
 		}
@@ -317,7 +317,7 @@ func (f *finder) cells(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("probe %s: %w", c, err)
 		}
-		f.found[c] = v
+		f.results[c] = v
 		cf, err := f.cellFindings(c, v)
 		if err != nil {
 			return fmt.Errorf("probe %s: %w", c, err)
@@ -383,7 +383,7 @@ func (f *finder) transfers(ctx context.Context) error {
 				*x.accuracy, *x.top = append(*x.accuracy, e), append(*x.top, l.TopShare)
 			}
 		}
-		for _, l := range f.found[to].Layers {
+		for _, l := range f.results[to].Layers {
 			t.Own = append(t.Own, l.Accuracy)
 		}
 		f.Transfers = append(f.Transfers, t)
@@ -402,7 +402,7 @@ type FollowFindings struct {
 
 // follow asks whose stage is read after a prompt that names a wrong one.
 func (f *finder) follow(ctx context.Context) error {
-	for _, to := range slices.SortedFunc(maps.Keys(f.found), cmpCells) {
+	for _, to := range slices.SortedFunc(maps.Keys(f.results), cmpCells) {
 		if to.Context != ContextWrong {
 			continue
 		}

@@ -201,7 +201,7 @@ func (f *finder) content(ctx context.Context) error {
 				continue
 			}
 			f.Progress(fmt.Sprintf("content of the %s lines at %s", text, position))
-			found, err := Content(ctx, f.at(c), targets, f.samples, f.design)
+			content, err := Content(ctx, f.at(c), targets, f.samples, f.design)
 			if errors.Is(err, linear.ErrNoTerms) {
 				f.Notes = append(f.Notes, fmt.Sprintf("the %s lines of a training part share no words: no content probe", text))
 				break
@@ -209,11 +209,11 @@ func (f *finder) content(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("content probe of %s: %w", c, err)
 			}
-			cell := ContentCell{Cell: c, Permuted: []float64{}, Skill: []Effect{}, Lines: len(found[0].Cosines().Groups), Compared: found[0].Compared}
+			cell := ContentCell{Cell: c, Permuted: []float64{}, Skill: []Effect{}, Lines: len(content[0].Cosines().Groups), Compared: content[0].Compared}
 			if cell.Compared == 0 {
 				cell.NotComputed = noOtherLine
 			}
-			for _, r := range found {
+			for _, r := range content {
 				cell.Cosine = append(cell.Cosine, r.Cosine)
 				if cell.NotComputed != "" {
 					continue
@@ -227,7 +227,7 @@ func (f *finder) content(ctx context.Context) error {
 			}
 			out.Cells = append(out.Cells, cell)
 			if position == UtteranceEnd {
-				at[name] = found[f.last()].Cosines()
+				at[name] = content[f.last()].Cosines()
 			}
 		}
 	}

@@ -31,7 +31,7 @@ func (f *finder) decompose(ctx context.Context) error {
 	apart := make([][]*LayerResult, len(cells))
 	var layers []Layers
 	for i, c := range cells {
-		apart[i] = f.found[c].Layers
+		apart[i] = f.results[c].Layers
 		layers = append(layers, f.at(c))
 	}
 	var differences map[string][]Outcomes
@@ -65,15 +65,15 @@ func (f *finder) decompose(ctx context.Context) error {
 }
 
 // decomposed is the decomposition by layer, and its paired differences by part.
-func (f *finder) decomposed(cells []activation.Cell, found [][]*LayerResult) ([]Decomposition, map[string][]Outcomes, error) {
+func (f *finder) decomposed(cells []activation.Cell, results [][]*LayerResult) ([]Decomposition, map[string][]Outcomes, error) {
 	var out []Decomposition
 	all := map[string][]Outcomes{}
 	for k := range f.names {
 		values := map[Pair]Outcomes{}
 		for i, c := range cells {
-			values[Pair{c.Context, c.Text}] = found[i][k].RoundHits()
+			values[Pair{c.Context, c.Text}] = results[i][k].RoundHits()
 		}
-		if closest, ok := f.closest(values, found[0][k].Tested()); ok {
+		if closest, ok := f.closest(values, results[0][k].Tested()); ok {
 			values[Pair{ContextND, textClosest}] = closest
 		}
 		parts, err := differencesOf(values)
@@ -191,7 +191,7 @@ func (f *finder) matched(ctx context.Context) error {
 	}
 	cells = append(cells, own)
 	at := f.last()
-	stage, before, err := f.excess(cells, func(c activation.Cell) *LayerResult { return f.found[c].Layers[at] })
+	stage, before, err := f.excess(cells, func(c activation.Cell) *LayerResult { return f.results[c].Layers[at] })
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (f *finder) matched(ctx context.Context) error {
 	if !ok {
 		return nil // the stage has nothing to lose: gate (c) says so
 	}
-	splits := f.found[own].Splits
+	splits := f.results[own].Splits
 	for _, a := range []struct {
 		name string
 		of   func(dialogue.Dialogue) string
@@ -224,15 +224,15 @@ func (f *finder) matched(ctx context.Context) error {
 		if sets == nil {
 			continue
 		}
-		found := map[activation.Cell][][]*LayerResult{}
+		results := map[activation.Cell][][]*LayerResult{}
 		for _, c := range cells {
-			if found[c], err = f.design.train(ctx, f.only(c, at), f.samples, sets, splits); err != nil {
+			if results[c], err = f.design.train(ctx, f.only(c, at), f.samples, sets, splits); err != nil {
 				return fmt.Errorf("matched attribute %q in %s: %w", a.name, c, err)
 			}
 		}
 		var excess, before []Outcomes
 		for draw := range sets {
-			e, b, err := f.excess(cells, func(c activation.Cell) *LayerResult { return found[c][draw][0] })
+			e, b, err := f.excess(cells, func(c activation.Cell) *LayerResult { return results[c][draw][0] })
 			if err != nil {
 				return err
 			}

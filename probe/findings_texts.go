@@ -30,7 +30,7 @@ func (f *finder) texts(ctx context.Context) error {
 			continue
 		}
 		f.Progress("a bag of words of " + t)
-		o, found, err := f.textOnly(ctx, texts)
+		o, findings, err := f.textOnly(ctx, texts)
 		if errors.Is(err, linear.ErrNoTerms) {
 			f.Notes = append(f.Notes, fmt.Sprintf("the %s texts share no word: no text-only classifier", t))
 			continue
@@ -38,7 +38,7 @@ func (f *finder) texts(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("text-only classifier of %s: %w", t, err)
 		}
-		outcomes[t], f.Texts[t] = o, found
+		outcomes[t], f.Texts[t] = o, findings
 	}
 	d, ok := outcomes[TextOwnD]
 	nd, okND := outcomes[TextOwnND]
@@ -81,7 +81,7 @@ func (f *finder) text(name string) (texts []string, ok bool) {
 // splits; its outcomes are those of the same rows and rounds.
 func (f *finder) textOnly(ctx context.Context, texts []string) (Outcomes, TextFindings, error) {
 	var probes *Validation // of any cell: all have the same splits
-	for _, v := range f.found {
+	for _, v := range f.results {
 		probes = v
 	}
 	like := probes.Layers[0]
@@ -94,21 +94,21 @@ func (f *finder) textOnly(ctx context.Context, texts []string) (Outcomes, TextFi
 		clear(out.Rounds[i])
 	}
 	var terms []int
-	found := TextFindings{}
+	findings := TextFindings{}
 	for _, sp := range probes.Splits {
 		train := linear.At(texts, sp.Train)
 		v, err := linear.FitVectorizer(train, linear.VectorizerOptions{Bigrams: true, MinDocs: 2, Binary: true})
 		if err != nil {
-			return out, found, err
+			return out, findings, err
 		}
 		terms = append(terms, len(v.Terms()))
 		m, err := linear.Fit(ctx, v.Transform(train), linear.At(f.samples.Y, sp.Train), f.Classes, linear.Options{C: 1})
 		if err != nil {
-			return out, found, err
+			return out, findings, err
 		}
 		p, err := m.Predict(v.Transform(linear.At(texts, sp.Test)))
 		if err != nil {
-			return out, found, err
+			return out, findings, err
 		}
 		for i, row := range sp.Test {
 			if k, ok := at[row]; ok && p.Argmax(i) == f.samples.Y[row] {
@@ -117,10 +117,10 @@ func (f *finder) textOnly(ctx context.Context, texts []string) (Outcomes, TextFi
 		}
 	}
 	slices.Sort(terms)
-	found.Terms = terms[len(terms)/2]
+	findings.Terms = terms[len(terms)/2]
 	var err error
-	found.Accuracy, err = shareOf(out, f.Resampling)
-	return out, found, err
+	findings.Accuracy, err = shareOf(out, f.Resampling)
+	return out, findings, err
 }
 
 // surfaceTerms is the least number of texts with a word that is a surface feature.
@@ -163,10 +163,10 @@ func surfaceCues(text string, turn int) []float64 {
 			digits++
 		}
 	}
-	count := func(marks string) float64 {
+	count := func(runes string) float64 {
 		n := 0
 		for _, r := range text {
-			if strings.ContainsRune(marks, r) {
+			if strings.ContainsRune(runes, r) {
 				n++
 			}
 		}

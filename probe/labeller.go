@@ -138,7 +138,7 @@ type labellerFit struct {
 // folds of whole scenario contexts, and fits the one of the layer that inner parts choose
 // to all rows. It saves the classifier into the store; model is how the extraction was
 // told its model. Of the options it takes Design, Resampling, Layers and Progress.
-func FindLabeller(ctx context.Context, dir *run.Dir, model string, o FindOptions) (found *LabellerFindings, err error) {
+func FindLabeller(ctx context.Context, dir *run.Dir, model string, o FindOptions) (findings *LabellerFindings, err error) {
 	o = o.withDefaults()
 	if o.Grouping != GroupContext {
 		return nil, fmt.Errorf("folds of questions are of whole scenario contexts; %q is for the states of prompts and utterances", o.Grouping)

@@ -34,27 +34,27 @@ type Card struct {
 // Save trains a probe of every layer of every cell on all rows and writes them
 // into the store's directory. Penalties are chosen on an inner part, as in
 // cross-validation. found are the findings of the same store.
-func Save(ctx context.Context, dir *run.Dir, found *Findings, o FindOptions) (paths []string, err error) {
+func Save(ctx context.Context, dir *run.Dir, findings *Findings, o FindOptions) (paths []string, err error) {
 	s, err := openStore(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	o = o.withDefaults()
-	f := &finder{FindOptions: o, store: s, design: o.Design.withDefaults(), Findings: &Findings{N: len(s.items), Classes: found.Classes}}
+	f := &finder{FindOptions: o, store: s, design: o.Design.withDefaults(), Findings: &Findings{N: len(s.items), Classes: findings.Classes}}
 	if err := f.prepare(); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Join(dir.Path(), ProbesDir), 0o755); err != nil {
 		return nil, fmt.Errorf("save the probes: %w", err)
 	}
-	for _, cf := range found.Cells {
+	for _, cf := range findings.Cells {
 		f.Progress(fmt.Sprintf("probe of %s, %s on all rows", cf.Cell.Context, cf.Cell.Text))
 		p, card, err := f.whole(ctx, cf)
 		if err != nil {
 			return nil, fmt.Errorf("probe of %s on all rows: %w", cf.Cell, err)
 		}
-		card.Store = found.Samples
+		card.Store = findings.Samples
 		path := filepath.Join(dir.Path(), ProbesDir, strings.TrimSuffix(cf.Cell.File(), ".safetensors")+".probe.safetensors")
 		if err := activation.SaveProbe(path, p, card); err != nil {
 			return nil, err

@@ -331,12 +331,12 @@ func number(v float64) string {
 
 // AppliedSection renders what saved probes say of another store: the last block
 // and the best layer, which is chosen with sight of the result.
-func AppliedSection(model string, found []Applied) report.Section {
+func AppliedSection(model string, applied []Applied) report.Section {
 	s := report.Section{Title: "Saved probes applied to " + model, Notes: []string{"intervals are over scenario contexts and conditional on the probes; dialogues that a probe was trained on are left out"}}
 	t := report.Table{Columns: report.Columns("probe of", "applied to>", "n>", "seen, left out>", "context seen>",
 		"last block>", "best layer>", "its accuracy>", "majority>")}
 	t.Columns[1].Align, t.Columns[6].Align = report.Left, report.Left
-	for _, a := range found {
+	for _, a := range applied {
 		best, last := 0, len(a.Layers)-1
 		for k, e := range a.Accuracy {
 			if e.Value > a.Accuracy[best].Value {

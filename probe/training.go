@@ -204,7 +204,7 @@ func CrossValidate(ctx context.Context, layers Layers, s Samples, d Design) (*Va
 		rng.Shuffle(len(y), func(i, j int) { y[i], y[j] = y[j], y[i] })
 		sets = append(sets, labelled{y: y})
 	}
-	found, err := d.train(ctx, layers, s, sets, splits)
+	results, err := d.train(ctx, layers, s, sets, splits)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func CrossValidate(ctx context.Context, layers Layers, s Samples, d Design) (*Va
 	if err != nil {
 		return nil, err
 	}
-	return &Validation{Layers: found[0], Shuffled: found[1:], Majority: majority, Splits: splits}, nil
+	return &Validation{Layers: results[0], Shuffled: results[1:], Majority: majority, Splits: splits}, nil
 }
 
 // Streams of random numbers of this package, apart from those of folds.
@@ -231,9 +231,9 @@ type labelled struct {
 // train fits every label set on every split of every layer: found[set][layer].
 func (d Design) train(ctx context.Context, layers Layers, s Samples, sets []labelled, splits []Split) ([][]*LayerResult, error) {
 	names := layers.Names()
-	found := make([][]*LayerResult, len(sets))
-	for k := range found {
-		found[k] = make([]*LayerResult, len(names))
+	results := make([][]*LayerResult, len(sets))
+	for k := range results {
+		results[k] = make([]*LayerResult, len(names))
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(d.Workers)
@@ -243,7 +243,7 @@ func (d Design) train(ctx context.Context, layers Layers, s Samples, sets []labe
 			if err == nil {
 				err = d.trainLayer(ctx, x, s, sets, splits, func(set int, r *LayerResult) {
 					r.Layer = name
-					found[set][k] = r
+					results[set][k] = r
 				})
 			}
 			if err != nil {
@@ -255,7 +255,7 @@ func (d Design) train(ctx context.Context, layers Layers, s Samples, sets []labe
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	return found, nil
+	return results, nil
 }
 
 func (d Design) trainLayer(ctx context.Context, x *linear.Dense32, s Samples, sets []labelled, splits []Split, done func(int, *LayerResult)) error {

@@ -83,12 +83,12 @@ func Transfer(ctx context.Context, from, to Layers, s Samples, d Design, recentr
 			return recentre(x, split.Train, len(s.Y))
 		}
 	}
-	found, err := d.train(ctx, both, s.repeat(2), []labelled{{y: slices.Repeat(s.Y, 2)}}, splits)
+	results, err := d.train(ctx, both, s.repeat(2), []labelled{{y: slices.Repeat(s.Y, 2)}}, splits)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]*LayerResult, len(found[0]))
-	for k, r := range found[0] {
+	out := make([]*LayerResult, len(results[0]))
+	for k, r := range results[0] {
 		if out[k], err = r.cell(s, 1); err != nil {
 			return nil, err
 		}
@@ -163,13 +163,13 @@ func Pooled(ctx context.Context, cells []Layers, s Samples, d Design) ([][]*Laye
 			splits[k].Tune = append(splits[k].Tune, shift(split.Tune, base)...)
 		}
 	}
-	found, err := d.withDefaults().train(ctx, stack(cells), s.repeat(len(cells)), []labelled{{y: slices.Repeat(s.Y, len(cells))}}, splits)
+	results, err := d.withDefaults().train(ctx, stack(cells), s.repeat(len(cells)), []labelled{{y: slices.Repeat(s.Y, len(cells))}}, splits)
 	if err != nil {
 		return nil, err
 	}
 	out := make([][]*LayerResult, len(cells))
 	for c := range cells {
-		for _, r := range found[0] {
+		for _, r := range results[0] {
 			part, err := r.cell(s, c)
 			if err != nil {
 				return nil, err

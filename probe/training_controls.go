@@ -110,11 +110,11 @@ func Select(ctx context.Context, layers Layers, s Samples, types []string, contr
 	if len(unseen) == len(s.Y) {
 		return nil, fmt.Errorf("%w: no type has two groups; a control task cannot be learnt", ErrDesign)
 	}
-	found, err := d.train(ctx, layers, s, sets, splits)
+	results, err := d.train(ctx, layers, s, sets, splits)
 	if err != nil {
 		return nil, err
 	}
-	return &Selectivity{Real: found[0], Control: found[1:], Unseen: len(unseen)}, nil
+	return &Selectivity{Real: results[0], Control: results[1:], Unseen: len(unseen)}, nil
 }
 
 // Code is the length of the online code of labels given one layer's states
@@ -352,11 +352,11 @@ func OffsetGain(ctx context.Context, layers Layers, surface Surface, s Samples, 
 	if err := base.score(); err != nil {
 		return nil, err
 	}
-	found, err := d.train(ctx, layers, s, []labelled{{s.Y, func(split int) []float64 { return offsets[split] }}}, splits)
+	results, err := d.train(ctx, layers, s, []labelled{{s.Y, func(split int) []float64 { return offsets[split] }}}, splits)
 	if err != nil {
 		return nil, err
 	}
-	return &Beyond{base, found[0]}, nil
+	return &Beyond{base, results[0]}, nil
 }
 
 // surfaceC are the penalties for counts and cues, which are few a row and not
@@ -376,7 +376,7 @@ func (d Design) surface(ctx context.Context, features Surface, s Samples, split 
 		if n, _ := x.Dims(); n != len(s.Y) {
 			return nil, fmt.Errorf("%w: %d rows of surface features for %d samples", ErrDesign, n, len(s.Y))
 		}
-		var found []*linear.Predictions
+		var predictions []*linear.Predictions
 		for _, c := range penalties {
 			m, err := linear.Fit(ctx, x.Take(train), linear.At(s.Y, train), s.Classes, linear.Options{C: c, Tol: 1e-6})
 			if err != nil {
@@ -386,17 +386,17 @@ func (d Design) surface(ctx context.Context, features Surface, s Samples, split 
 			if err != nil {
 				return nil, err
 			}
-			found = append(found, p)
+			predictions = append(predictions, p)
 		}
-		return found, nil
+		return predictions, nil
 	}
 	c, best := surfaceC[:1], math.Inf(1)
 	if len(split.Tune) > 0 {
-		found, err := fit(split.Fit, split.Tune, surfaceC)
+		predictions, err := fit(split.Fit, split.Tune, surfaceC)
 		if err != nil {
 			return nil, err
 		}
-		for k, p := range found {
+		for k, p := range predictions {
 			score, err := p.Score(linear.At(s.Y, split.Tune))
 			if err != nil {
 				return nil, err
@@ -407,12 +407,12 @@ func (d Design) surface(ctx context.Context, features Surface, s Samples, split 
 		}
 	}
 	predict := func(train, rows []int) error {
-		found, err := fit(train, rows, c)
+		predictions, err := fit(train, rows, c)
 		if err != nil {
 			return err
 		}
 		for k, i := range rows {
-			copy(out.Row(i), found[0].Row(k))
+			copy(out.Row(i), predictions[0].Row(k))
 		}
 		return nil
 	}

@@ -299,7 +299,7 @@ func (f *turnFinder) apply(ctx context.Context) error {
 	for k := range max(0, f.design.Shuffles) {
 		sets = append(sets, labelled{y: f.shuffled(uint64(k))})
 	}
-	found, err := f.design.train(ctx, f.layers, f.all, sets, splits)
+	results, err := f.design.train(ctx, f.layers, f.all, sets, splits)
 	if err != nil {
 		return err
 	}
@@ -310,7 +310,7 @@ func (f *turnFinder) apply(ctx context.Context) error {
 	if words == nil {
 		f.Notes = append(f.Notes, "the conflict turns share no words: there is no bag of words beside the probes")
 	}
-	if f.Scripted, err = f.accuracies(found[0], scripted); err != nil {
+	if f.Scripted, err = f.accuracies(results[0], scripted); err != nil {
 		return err
 	}
 	if f.Words, err = f.accuracy(words, scripted); err != nil {
@@ -318,16 +318,16 @@ func (f *turnFinder) apply(ctx context.Context) error {
 	}
 	// The shuffled sets carry the labels that they were trained on: of scripted
 	// turns these are what they are scored by.
-	if f.Shuffled, err = f.meanOver(found[1:], scripted, func(r *LayerResult) float64 { return r.Accuracy }); err != nil {
+	if f.Shuffled, err = f.meanOver(results[1:], scripted, func(r *LayerResult) float64 { return r.Accuracy }); err != nil {
 		return err
 	}
 	if rows := f.at[KindUnscripted]; len(rows) > 0 {
-		if err := f.unscripted(rows, found, words); err != nil {
+		if err := f.unscripted(rows, results, words); err != nil {
 			return fmt.Errorf("unscripted turns: %w", err)
 		}
 	}
 	if rows := f.at[EditSwap]; len(rows) > 0 {
-		if err := f.swap(rows, found[0], words); err != nil {
+		if err := f.swap(rows, results[0], words); err != nil {
 			return fmt.Errorf("marker swap: %w", err)
 		}
 	}
@@ -337,7 +337,7 @@ func (f *turnFinder) apply(ctx context.Context) error {
 			continue
 		}
 		e := EditFindings{Edit: edit}
-		if e.Applied, err = f.accuracies(found[0], rows); err != nil {
+		if e.Applied, err = f.accuracies(results[0], rows); err != nil {
 			return fmt.Errorf("edit %s: %w", edit, err)
 		}
 		if e.AppliedWords, err = f.accuracy(words, rows); err != nil {
@@ -364,11 +364,11 @@ func (f *turnFinder) retrain(ctx context.Context) error {
 		e := &f.Edits[k]
 		rows := f.at[e.Edit]
 		splits := f.splitsOf(rows, rows)
-		found, err := f.design.train(ctx, f.layers, f.all, []labelled{{y: f.all.Y}}, splits)
+		results, err := f.design.train(ctx, f.layers, f.all, []labelled{{y: f.all.Y}}, splits)
 		if err != nil {
 			return fmt.Errorf("edit %s, probes of edited turns: %w", e.Edit, err)
 		}
-		if e.Retrained, err = f.accuracies(found[0], rows); err != nil {
+		if e.Retrained, err = f.accuracies(results[0], rows); err != nil {
 			return fmt.Errorf("edit %s, probes of edited turns: %w", e.Edit, err)
 		}
 		words, err := f.words(ctx, splits)

@@ -6,9 +6,9 @@ import (
 	"github.com/ccmed/ccmed/probe/linear"
 )
 
-func (f *turnFinder) unscripted(rows []int, found [][]*LayerResult, words *LayerResult) error {
+func (f *turnFinder) unscripted(rows []int, results [][]*LayerResult, words *LayerResult) error {
 	out := &UnscriptedFindings{PerClass: map[string]int{}, Outside: map[string]int{}}
-	first, err := f.part(found[0][0], rows)
+	first, err := f.part(results[0][0], rows)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (f *turnFinder) unscripted(rows []int, found [][]*LayerResult, words *Layer
 		out.Words = w
 	}
 	var chances, beyond []Outcomes
-	for _, r := range found[0] {
+	for _, r := range results[0] {
 		part, err := f.part(r, rows)
 		if err != nil {
 			return err
@@ -80,7 +80,7 @@ func (f *turnFinder) unscripted(rows []int, found [][]*LayerResult, words *Layer
 	if out.BeyondAdjusted, err = MaxStatistic(beyond, f.r); err != nil {
 		return err
 	}
-	out.Shuffled, err = f.meanOver(found[1:], rows, func(r *LayerResult) float64 { return r.balancedHits(0).Mean() })
+	out.Shuffled, err = f.meanOver(results[1:], rows, func(r *LayerResult) float64 { return r.balancedHits(0).Mean() })
 	f.Unscripted = out
 	return err
 }

@@ -149,19 +149,19 @@ func besideTables(r *TrainResult, holdout HeldOut, baselines map[string][]Baseli
 	var out []report.Table
 	for _, x := range []struct {
 		file, title string
-		found       *Validation
+		measured    *Validation
 	}{
 		{ValidFile, "Validation beside the baselines", r.Validation},
 		{HeldOutFile, fmt.Sprintf("Held out by %s (%s) beside the baselines", holdout.Kind, strings.Join(holdout.Keys, "; ")), r.HeldOut},
 	} {
-		if x.found == nil {
+		if x.measured == nil {
 			continue
 		}
 		t := report.Table{Title: x.title, Columns: report.Columns("who", "TurnAcc>", "95 % interval",
 			"tuned − it, points", "p>", "fitted on")}
 		tuned := func(name string, share float64, interval report.Cell) {
-			if x.found.N > 0 { // else there is no dialogue that a share could be of
-				t.Add(name, report.Pct(hits(share, x.found.N), x.found.N), interval, "", "", "the training file")
+			if x.measured.N > 0 { // else there is no dialogue that a share could be of
+				t.Add(name, report.Pct(hits(share, x.measured.N), x.measured.N), interval, "", "", "the training file")
 			}
 		}
 		var interval report.Cell
@@ -170,9 +170,9 @@ func besideTables(r *TrainResult, holdout HeldOut, baselines map[string][]Baseli
 				interval = report.Text(bounds(*b.Tuned))
 			}
 		}
-		tuned("the tuned model, threshold 0.5", x.found.TurnAcc, interval)
+		tuned("the tuned model, threshold 0.5", x.measured.TurnAcc, interval)
 		if x.file == HeldOutFile { // on the validation it was chosen to be right
-			tuned(fmt.Sprintf("the tuned model, threshold %.3g of the validation", x.found.Threshold), x.found.ThresholdTurnAcc, report.Cell{})
+			tuned(fmt.Sprintf("the tuned model, threshold %.3g of the validation", x.measured.Threshold), x.measured.ThresholdTurnAcc, report.Cell{})
 		}
 		for _, b := range baselines[x.file] {
 			row := []report.Cell{report.Text("baseline: " + b.Name), report.Text(b.Share()), {}, {}, {}, report.Text(b.Fitted)}

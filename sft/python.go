@@ -91,19 +91,19 @@ func CheckPython(ctx context.Context, python string) (*Environment, error) {
 		}
 		return nil, &infer.MissingError{What: "the Python " + python + " does not run", Err: err, Fix: "name another with --python, or make one with: ccmed sft setup"}
 	}
-	var found struct {
+	var answer struct {
 		Environment
 		Packages map[string]*string `json:"packages"`
 		Torch    string             `json:"torch_error"`
 	}
-	if err := json.Unmarshal(out.Bytes(), &found); err != nil {
+	if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
 		return nil, fmt.Errorf("ask %s for its packages: %w", python, err)
 	}
-	e := &found.Environment
+	e := &answer.Environment
 	e.Packages = map[string]string{}
 	var missing []string
 	for _, r := range needed {
-		switch v := found.Packages[r.name]; {
+		switch v := answer.Packages[r.name]; {
 		case v == nil:
 			missing = append(missing, r.name+"=="+r.version)
 		case *v != r.version:
@@ -113,15 +113,15 @@ func CheckPython(ctx context.Context, python string) (*Environment, error) {
 			e.Packages[r.name] = *v
 		}
 	}
-	if v := found.Packages[quantizer]; v != nil {
+	if v := answer.Packages[quantizer]; v != nil {
 		e.Packages[quantizer] = *v
 	}
 	if len(missing) > 0 {
 		return nil, &infer.MissingError{What: fmt.Sprintf("%s lacks packages of training", python),
 			Fix: fmt.Sprintf("install them with `%s -m pip install %s`, or make an environment with: ccmed sft setup", python, strings.Join(missing, " "))}
 	}
-	if found.Torch != "" {
-		return nil, &infer.MissingError{What: fmt.Sprintf("torch does not load in %s", python), Err: errors.New(found.Torch),
+	if answer.Torch != "" {
+		return nil, &infer.MissingError{What: fmt.Sprintf("torch does not load in %s", python), Err: errors.New(answer.Torch),
 			Fix: "install it again, or make an environment with: ccmed sft setup"}
 	}
 	return e, nil
@@ -299,11 +299,11 @@ func pip(ctx context.Context, dir, list string, progress io.Writer) error {
 		return fmt.Errorf("make the environment: %w", err)
 	}
 	defer log.Close()
-	said, says := io.Pipe()
+	output, says := io.Pipe()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		lines := bufio.NewScanner(said)
+		lines := bufio.NewScanner(output)
 		for lines.Scan() {
 			line := strings.TrimSpace(lines.Text())
 			switch first, _, _ := strings.Cut(line, " "); first {
@@ -311,7 +311,7 @@ func pip(ctx context.Context, dir, list string, progress io.Writer) error {
 				fmt.Fprintf(progress, "  %s\n", report.Shorten(line, 100))
 			}
 		}
-		_, _ = io.Copy(io.Discard, said) // a line too long for the scanner must not stop pip
+		_, _ = io.Copy(io.Discard, output) // a line too long for the scanner must not stop pip
 	}()
 	cmd := exec.Command(VenvPython(dir), slices.Concat(pipInstall, []string{"--no-input", "--progress-bar", "off", "-r", list})...)
 	cmd.Stdout = io.MultiWriter(log, says)

@@ -31,7 +31,7 @@ func TrainSections(ctx context.Context, dir string) ([]report.Section, error) {
 	}
 	if r := m.Result; r != nil {
 		validated := r.Validation == nil || slices.ContainsFunc(points, func(p Point) bool { return p.Valid != nil })
-		if told := len(points); told == 0 || points[told-1].Step != r.Steps || !validated {
+		if n := len(points); n == 0 || points[n-1].Step != r.Steps || !validated {
 			s.Notes = append(s.Notes, fmt.Sprintf("%s does not tell of all %d steps and their validation: the curve is not whole", EventsFile, r.Steps))
 		}
 		note := fmt.Sprintf("%d steps, %s in the last of %d sessions; positive weight %.3g", r.Steps, time.Duration(r.Seconds*float64(time.Second)).Round(time.Second), len(m.Sessions), posWeight(m))

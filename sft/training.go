@@ -265,9 +265,9 @@ func (t *TrainingRun) save() error { return writeJSON(filepath.Join(t.dir, Manif
 
 // resumable says whether there is a checkpoint to go on from.
 func (t *TrainingRun) resumable() (bool, error) {
-	found, err := filepath.Glob(filepath.Join(t.dir, Checkpoints, "step-*"))
+	checkpoints, err := filepath.Glob(filepath.Join(t.dir, Checkpoints, "step-*"))
 	if err != nil {
 		return false, fmt.Errorf("look for checkpoints: %w", err)
 	}
-	return len(found) > 0, nil
+	return len(checkpoints) > 0, nil
 }

@@ -204,11 +204,11 @@ func moreNote(n int) []string {
 	return []string{fmt.Sprintf("%d more; --format json has all", n)}
 }
 
-func valueSaid(v float64, said string) string {
-	if said == "" {
+func valueSaid(v float64, label string) string {
+	if label == "" {
 		return fmt.Sprintf("%.3f", v)
 	}
-	return fmt.Sprintf("%.3f (%s)", v, said)
+	return fmt.Sprintf("%.3f (%s)", v, label)
 }
 
 // LaTeX renders the tables of measures for a paper.

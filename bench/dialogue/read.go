@@ -268,16 +268,16 @@ func records(dir string) ([]string, error) {
 // Splits returns which of Evaluate and Training the folder holds, in this order;
 // none for a folder of records and for a file.
 func Splits(path string) ([]string, error) {
-	_, found, err := splitRoot(path)
+	_, splits, err := splitRoot(path)
 	if err != nil {
 		return nil, fmt.Errorf("look for splits: %w", err)
 	}
-	return found, nil
+	return splits, nil
 }
 
 // splitsIn returns the splits in a folder. A link in the place of one is an error:
 // it could lead anywhere.
-func splitsIn(root string) (found []string, err error) {
+func splitsIn(root string) (splits []string, err error) {
 	for _, s := range []string{Evaluate, Training} {
 		path := filepath.Join(root, s)
 		info, err := os.Lstat(path)
@@ -286,21 +286,21 @@ func splitsIn(root string) (found []string, err error) {
 		case info.Mode()&fs.ModeSymlink != 0:
 			return nil, &disk.NodeError{Path: path, What: "a link", Remedy: "links in a folder are not followed: name the folder that it leads to"}
 		case info.IsDir():
-			found = append(found, s)
+			splits = append(splits, s)
 		}
 	}
-	return found, nil
+	return splits, nil
 }
 
 // splitRoot returns the folder that holds the splits, and which: path, or its
 // subfolder data, which is where the published repository keeps them.
-func splitRoot(path string) (root string, found []string, err error) {
+func splitRoot(path string) (root string, splits []string, err error) {
 	if _, err := os.Stat(path); err != nil {
 		return "", nil, err
 	}
 	for _, root := range []string{path, filepath.Join(path, "data")} {
-		if found, err := splitsIn(root); err != nil || len(found) > 0 {
-			return root, found, err
+		if splits, err := splitsIn(root); err != nil || len(splits) > 0 {
+			return root, splits, err
 		}
 	}
 	return path, nil, nil
@@ -309,17 +309,17 @@ func splitRoot(path string) (root string, found []string, err error) {
 // place returns where the records of a split lie, and whether a folder of their
 // own sets them apart from other splits.
 func place(path, split string) (dir string, foldered bool, err error) {
-	root, found, err := splitRoot(path)
+	root, splits, err := splitRoot(path)
 	if err != nil {
 		return "", false, err
 	}
 	switch {
-	case len(found) == 0:
+	case len(splits) == 0:
 		return path, false, nil
 	case split == "":
-		split = found[0]
-	case !slices.Contains(found, split):
-		return "", false, fmt.Errorf("%s has no folder %s, only %s", root, split, found[0])
+		split = splits[0]
+	case !slices.Contains(splits, split):
+		return "", false, fmt.Errorf("%s has no folder %s, only %s", root, split, splits[0])
 	}
 	return filepath.Join(root, split), true, nil
 }

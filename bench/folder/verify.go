@@ -359,9 +359,9 @@ func (v *Verdict) training() {
 
 // config compares the settings with what the trainer was told.
 func (v *Verdict) config(m *sft.Manifest) {
-	var told, kept map[string]any
+	var trained, kept map[string]any
 	path := filepath.Join(v.Path, sft.ConfigFile)
-	if err := readJSON(path, &told); err != nil {
+	if err := readJSON(path, &trained); err != nil {
 		v.take(err)
 		return
 	}
@@ -371,10 +371,10 @@ func (v *Verdict) config(m *sft.Manifest) {
 	}
 	v.take(err)
 	for _, name := range []string{"out", "resume"} { // a folder may move, and a session go on
-		delete(told, name)
+		delete(trained, name)
 		delete(kept, name)
 	}
-	for _, f := range differentValues("config", kept, told) {
+	for _, f := range differentValues("config", kept, trained) {
 		v.fault("%s: %s in %s", filepath.Join(v.Path, sft.ManifestFile), f, sft.ConfigFile)
 	}
 }

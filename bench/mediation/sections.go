@@ -171,14 +171,14 @@ func mainTable(m Metrics) report.Table {
 			}
 		}
 	}
-	var told []string
+	var lines []string
 	for _, x := range meanings {
 		if slices.ContainsFunc(m.Conditions, func(c ConditionMetrics) bool { return c.Condition == x.condition }) {
-			told = append(told, x.condition+": "+x.what)
+			lines = append(lines, x.condition+": "+x.what)
 		}
 	}
-	if len(told) > 0 {
-		t.Notes = append([]string{strings.Join(told, "; ")}, t.Notes...)
+	if len(lines) > 0 {
+		t.Notes = append([]string{strings.Join(lines, "; ")}, t.Notes...)
 	}
 	return t
 }

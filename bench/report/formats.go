@@ -225,10 +225,10 @@ func markdownTable(t Table) string {
 
 // A bracket is only escaped where it could end a link's text, so that intervals
 // stay readable in the source.
-var marks = strings.NewReplacer("](", `\](`, "][", `\][`, "]:", `\]:`, `\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "<", `\<`, ">", `\>`,
+var markdownEscaper = strings.NewReplacer("](", `\](`, "][", `\][`, "]:", `\]:`, `\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "<", `\<`, ">", `\>`,
 	"|", `\|`, "&", `\&`, "~", `\~`, "#", `\#`, "$", `\$`)
 
 // inline returns s for one line of Markdown, without any meaning of its own.
 func inline(s string) string {
-	return marks.Replace(strings.Join(strings.Fields(visible.Text(s)), " "))
+	return markdownEscaper.Replace(strings.Join(strings.Fields(visible.Text(s)), " "))
 }

@@ -392,11 +392,11 @@ func (x *execution[I]) unit(ctx context.Context, step, unit int, backends map[st
 	look := func(name string) (Sample, bool) {
 		for i := range step {
 			if x.task.Steps[i].Name == name {
-				found, err := x.store.get(*x.at(unit, i))
+				sample, err := x.store.get(*x.at(unit, i))
 				if err != nil {
 					unreadable = err
 				}
-				return found, err == nil
+				return sample, err == nil
 			}
 		}
 		return Sample{}, false

@@ -105,21 +105,21 @@ func (u *unscored) Error() string { return u.why }
 
 // speaking is a talk that goes on.
 type speaking struct {
-	of    scenario.Case
-	o     Options
-	party infer.Backend
-	med   infer.Backend
-	talk  Talk
-	names map[string]string // by id
-	marks map[string]bool   // by party: its latest turn agrees
-	other map[string]*regexp.Regexp
+	of     scenario.Case
+	o      Options
+	party  infer.Backend
+	med    infer.Backend
+	talk   Talk
+	names  map[string]string // by id
+	agreed map[string]bool   // by party: its latest turn agrees
+	other  map[string]*regexp.Regexp
 }
 
 // Simulate lets the parties talk until they agree, break off or have spoken their turns.
 // why is not empty where an answer could not be read: the talk then holds what was said
 // until there.
 func Simulate(ctx context.Context, party, mediator infer.Backend, of scenario.Case, o Options) (t Talk, why string, err error) {
-	s := &speaking{of: of, o: o, party: party, med: mediator, names: map[string]string{MediatorID: "Mediator"}, marks: map[string]bool{}, other: map[string]*regexp.Regexp{}}
+	s := &speaking{of: of, o: o, party: party, med: mediator, names: map[string]string{MediatorID: "Mediator"}, agreed: map[string]bool{}, other: map[string]*regexp.Regexp{}}
 	s.talk = Talk{Scenario: of.Scenario.ID, Domain: of.Scenario.Domain, Axis: of.Axis}
 	for _, p := range of.Scenario.Parties {
 		s.names[p.ID] = p.Name
@@ -148,7 +148,7 @@ func (s *speaking) run(ctx context.Context) error {
 		}
 		s.talk.Turns = append(s.talk.Turns, t)
 		upper := strings.ToUpper(t.Text)
-		s.marks[p.ID] = strings.Contains(upper, scenario.AgreementMark)
+		s.agreed[p.ID] = strings.Contains(upper, scenario.AgreementMark)
 		if strings.Contains(upper, scenario.ImpasseMark) {
 			s.talk.End = EndImpasse
 			return nil
@@ -164,7 +164,7 @@ func (s *speaking) run(ctx context.Context) error {
 
 func (s *speaking) allAgree() bool {
 	for _, id := range s.talk.Parties {
-		if !s.marks[id] {
+		if !s.agreed[id] {
 			return false
 		}
 	}

@@ -380,7 +380,7 @@ func (p *planner) step(t template, e expansion) (Step, error) {
 		if !ok {
 			return nil, p.errorf(at, "step %q names the step %q, which the suite does not have", t.name, name)
 		}
-		var found []expansion
+		var expansions []expansion
 		for _, o := range all {
 			agree := true
 			for k, v := range o.values {
@@ -388,31 +388,31 @@ func (p *planner) step(t template, e expansion) (Step, error) {
 				agree = agree && (!shared || mine == v)
 			}
 			if agree {
-				found = append(found, o)
+				expansions = append(expansions, o)
 			}
 		}
 		switch {
 		case name == t.name:
 			return nil, p.errorf(at, "step %q needs itself", t.name)
-		case len(found) == 0:
+		case len(expansions) == 0:
 			return nil, p.errorf(at, "step %q: no step %q has the same values of the matrix", e.name, name)
 		}
-		return found, nil
+		return expansions, nil
 	}
 	for _, n := range t.needs {
-		found, err := same(n, n.Value)
+		expansions, err := same(n, n.Value)
 		if err != nil {
 			return step, err
 		}
-		for _, o := range found {
+		for _, o := range expansions {
 			step.Needs = append(step.Needs, o.name)
 		}
 	}
 	for _, n := range t.command {
 		args, err := p.expand(n, n.Value, vars, func(name string) ([]string, error) {
-			found, err := same(n, name)
+			expansions, err := same(n, name)
 			var folders []string
-			for _, o := range found {
+			for _, o := range expansions {
 				folders = append(folders, filepath.Join(p.dir, o.name))
 				step.Uses = append(step.Uses, o.name)
 			}

@@ -176,13 +176,13 @@ Start with: ccmed doctor`,
 // hides it.
 func (a *app) configure(cmd *cobra.Command) error {
 	wasQuiet := cmd.Flags().Changed("quiet") || a.getenv(cli.EnvironmentName("quiet")) != ""
-	given, found, err := cli.Settings{File: a.configFile, Ignore: a.noSettings, Getenv: a.getenv}.Apply(cmd)
+	given, discovered, err := cli.Settings{File: a.configFile, Ignore: a.noSettings, Getenv: a.getenv}.Apply(cmd)
 	if err != nil {
 		return err
 	}
 	a.args = append(slices.Clip(a.args), given...)
-	if len(found) > 0 && !a.settingsNamed && !(wasQuiet && a.quiet) {
-		fmt.Fprintf(a.stderr, "settings from %s in this folder: %s\n", cli.SettingsName, strings.Join(found, " "))
+	if len(discovered) > 0 && !a.settingsNamed && !(wasQuiet && a.quiet) {
+		fmt.Fprintf(a.stderr, "settings from %s in this folder: %s\n", cli.SettingsName, strings.Join(discovered, " "))
 	}
 	return nil
 }

@@ -126,14 +126,14 @@ func (a *app) train(ctx context.Context, path string, t *trainFlags) error {
 		return fmt.Errorf("%s holds states of turns or questions; saved probes are applied to stores of lines (without --turns and --questions)", path)
 	}
 	if t.apply != "" {
-		found, err := probe.Apply(ctx, dir.Dir, t.apply, resampling)
+		findings, err := probe.Apply(ctx, dir.Dir, t.apply, resampling)
 		if err != nil {
 			return err
 		}
 		if a.json {
-			return a.encode(found)
+			return a.encode(findings)
 		}
-		return a.print([]report.Section{probe.AppliedSection(model, found)})
+		return a.print([]report.Section{probe.AppliedSection(model, findings)})
 	}
 	o := probe.FindOptions{Layers: t.layers, Design: probe.Design{Folds: t.folds, Shuffles: t.shuffles}, Resampling: resampling, Grouping: t.grouping,
 		Controls: t.controls, Margin: t.margin, Cosine: t.cosine, Progress: func(what string) { a.note("%s", what) }}
@@ -327,12 +327,12 @@ func (a *app) probeReport(path, format, out, figures string) error {
 	if err != nil {
 		return err
 	}
-	found, err := extract.ReadFindings(dir.Dir)
+	findings, err := extract.ReadFindings(dir.Dir)
 	if err != nil {
 		return err
 	}
 	model := dir.Manifest().Identity.ModelNames()
-	sections := found.Sections(model)
+	sections := findings.Sections(model)
 	if figures != "" {
 		return a.writeFigures(figures, sections)
 	}
@@ -348,9 +348,9 @@ func (a *app) probeReport(path, format, out, figures string) error {
 		case "html":
 			return report.Write(w, report.HTML, sections, report.Options{Title: "Probes: " + model})
 		case "json":
-			return encodeTo(w, found.Value())
+			return encodeTo(w, findings.Value())
 		case "csv":
-			return found.WriteCSV(w)
+			return findings.WriteCSV(w)
 		}
 		return usagef("unknown --format %q; known are table, markdown, html, json and csv", format)
 	})

@@ -132,7 +132,7 @@ func parseSince(s string, now time.Time) (time.Time, error) {
 	return time.Time{}, usagef("--since %q is no day, no time and no span; write 2026-11-30, 2026-11-30T14:00, 12h or 7d", s)
 }
 
-func listSection(root string, rows []folder.Folder, found int) report.Section {
+func listSection(root string, rows []folder.Folder, listed int) report.Section {
 	t := report.Table{Columns: report.Columns("folder", "kind", "task", "model", "status", "samples>", "started", "data")}
 	var faults []string
 	for _, x := range rows {
@@ -149,8 +149,8 @@ func listSection(root string, rows []folder.Folder, found int) report.Section {
 			faults = append(faults, x.Fault)
 		}
 	}
-	s := report.Section{Title: fmt.Sprintf("%d of %d folders in %s", len(rows), found, root), Tables: []report.Table{t}, Notes: faults}
-	if found == 0 {
+	s := report.Section{Title: fmt.Sprintf("%d of %d folders in %s", len(rows), listed, root), Tables: []report.Table{t}, Notes: faults}
+	if listed == 0 {
 		s.Notes = []string{"nothing is there that ccmed made; --runs names another folder"}
 	}
 	return s

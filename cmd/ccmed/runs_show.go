@@ -130,14 +130,14 @@ func (a *app) showRun(ctx context.Context, path, section string) error {
 	}
 	sections := []report.Section{{Title: path, Tables: []report.Table{a.manifestTable(m)}}}
 	if m.Status == run.StatusDone {
-		_, found, err := a.resultOf(ctx, r, task.ScoreOptions{})
+		_, results, err := a.resultOf(ctx, r, task.ScoreOptions{})
 		if err != nil {
 			return err
 		}
 		if err := r.CheckSamples(); err != nil {
 			return err
 		}
-		sections = append(sections, found...)
+		sections = append(sections, results...)
 	} else {
 		a.note("not finished; go on with: ccmed runs resume %s", path)
 	}

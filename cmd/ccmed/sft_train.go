@@ -324,8 +324,8 @@ func (a *app) trainingPython(ctx context.Context, x *sftTrainFlags) (*sft.Enviro
 		if python, err = sft.DefaultPython(); err != nil {
 			return nil, err
 		}
-	} else if found, err := exec.LookPath(python); err == nil {
-		python = found
+	} else if resolved, err := exec.LookPath(python); err == nil {
+		python = resolved
 	}
 	env, err := sft.CheckPython(ctx, python)
 	if err != nil {

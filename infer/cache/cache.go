@@ -106,11 +106,11 @@ func (c *cached) Chat(ctx context.Context, p infer.Prompt, o infer.Params) (infe
 		return infer.Reply{}, err
 	}
 	var r infer.Reply
-	found, err := c.db.get(ctx, key, &r)
+	hit, err := c.db.get(ctx, key, &r)
 	if err != nil {
 		return infer.Reply{}, err
 	}
-	if found {
+	if hit {
 		c.db.hits.Add(1)
 		r.Usage = replay(r.Usage)
 		return r, nil
@@ -149,11 +149,11 @@ func (c *cached) Choose(ctx context.Context, ps []infer.Prompt, as []infer.Answe
 			return nil, err
 		}
 		var kept infer.Choice
-		found, err := c.db.get(ctx, key, &kept)
+		hit, err := c.db.get(ctx, key, &kept)
 		if err != nil {
 			return nil, err
 		}
-		if !found {
+		if !hit {
 			missing, at, keys = append(missing, p), append(at, i), append(keys, key)
 			continue
 		}

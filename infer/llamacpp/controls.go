@@ -112,7 +112,7 @@ func (c controls) literal(text string) []part {
 }
 
 // said appends a text to a prompt: the control tokens in it are text.
-func (c controls) said(parts []part, text string) []part {
+func (c controls) withAnswer(parts []part, text string) []part {
 	end := 0
 	for _, at := range c.all.Find(text) {
 		parts = append(meant(parts, text[end:at[0]]), c.literal(text[at[0]:at[1]])...)

@@ -42,12 +42,12 @@ func (e *Engine) parts(ctx context.Context, p infer.Prompt) ([]part, error) {
 // one beginning-of-sequence token where the model wants one, and after it those
 // of what was said already. Prompt and said are tokenised as one text: the model
 // never saw a seam.
-func (e *Engine) Tokens(ctx context.Context, p infer.Prompt, said string) ([]int32, error) {
+func (e *Engine) Tokens(ctx context.Context, p infer.Prompt, answer string) ([]int32, error) {
 	parts, err := e.parts(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	return e.idsOf(e.said(parts, said))
+	return e.idsOf(e.withAnswer(parts, answer))
 }
 
 // LiteralTokens is PromptTokens for a text in which control tokens are not meant,

@@ -162,14 +162,14 @@ func (v vocabulary) check(path string) error {
 		return nil
 	}
 	var bytes [256]bool
-	found := 0
+	n := 0
 	for t := range llama.Token(v.size) {
 		if llama.VocabGetAttr(v.handle, t)&llama.TokenAttrByte != 0 {
 			if p := v.piece(t, false); len(p) == 1 && !bytes[p[0]] {
-				bytes[p[0]], found = true, found+1
+				bytes[p[0]], n = true, n+1
 			}
 		}
-		if found == len(bytes) {
+		if n == len(bytes) {
 			return nil
 		}
 	}

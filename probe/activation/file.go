@@ -126,13 +126,13 @@ func prepare(ctx context.Context, w storage, s Spec) (int64, error) {
 		return 0, err
 	}
 	at := int64(len(b))
-	marks := make([]byte, min(chunk, n))
-	s.DType.fill(marks)
+	fill := make([]byte, min(chunk, n))
+	s.DType.fill(fill)
 	for done := int64(0); done < n; {
 		if err := context.Cause(ctx); err != nil {
 			return 0, err
 		}
-		k, err := w.WriteAt(marks[:min(int64(len(marks)), n-done)], at+done)
+		k, err := w.WriteAt(fill[:min(int64(len(fill)), n-done)], at+done)
 		if err != nil {
 			return 0, err
 		}

@@ -168,7 +168,7 @@ func SaveProbe(path string, p *Probe, about any) error {
 	if err := p.check(); err != nil {
 		return fmt.Errorf("save a probe to %s: %w", path, err)
 	}
-	said, err := json.Marshal(about)
+	encoded, err := json.Marshal(about)
 	if err != nil {
 		return fmt.Errorf("save a probe to %s: encode the card: %w", path, err)
 	}
@@ -176,7 +176,7 @@ func SaveProbe(path string, p *Probe, about any) error {
 	if err != nil {
 		return fmt.Errorf("save a probe to %s: %w", path, err)
 	}
-	c := card{Schema: Schema, Weights: digest(b), Model: p.Model, Classes: p.Classes, Card: said}
+	c := card{Schema: Schema, Weights: digest(b), Model: p.Model, Classes: p.Classes, Card: encoded}
 	if p.Cell != (Cell{}) {
 		cell := p.Cell.canonical()
 		c.Cell = &cell

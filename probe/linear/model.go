@@ -120,7 +120,7 @@ func (p *Predictions) Score(y []int) (Score, error) {
 		return Score{}, fmt.Errorf("linear: scoring %d predictions with %d labels; there must be as many, and at least one", n, len(y))
 	}
 	s := Score{N: n}
-	hit, said, meant := make([]int, p.Classes), make([]int, p.Classes), make([]int, p.Classes)
+	hit, guessed, meant := make([]int, p.Classes), make([]int, p.Classes), make([]int, p.Classes)
 	const eps = 0x1p-52
 	for i, label := range y {
 		if label < 0 || label >= p.Classes {
@@ -134,7 +134,7 @@ func (p *Predictions) Score(y []int) (Score, error) {
 			s.Brier += v * v
 		}
 		guess := p.Argmax(i)
-		said[guess]++
+		guessed[guess]++
 		meant[label]++
 		if guess == label {
 			hit[label]++
@@ -143,9 +143,9 @@ func (p *Predictions) Score(y []int) (Score, error) {
 	}
 	occurring := 0
 	for c := range hit {
-		if said[c]+meant[c] > 0 {
+		if guessed[c]+meant[c] > 0 {
 			occurring++
-			s.MacroF1 += 2 * float64(hit[c]) / float64(said[c]+meant[c])
+			s.MacroF1 += 2 * float64(hit[c]) / float64(guessed[c]+meant[c])
 		}
 	}
 	s.MacroF1 /= float64(occurring)

@@ -54,7 +54,7 @@ func Choose(names []string) ([]Condition, error) {
 }
 
 // strategies are three modes of Thomas and Kilmann, told to the parties.
-var strategies = []struct{ name, told string }{
+var strategies = []struct{ name, instruction string }{
 	{"competing", "In this talk you press your own position. You argue for it with all you have, yield nothing that you are not forced to, and care little whether the others are content."},
 	{"avoiding", "In this talk you would rather not face the conflict. You put off what is contested, change the subject when it gets heated, and commit yourself to nothing while you can help it."},
 	{"accommodating", "In this talk the good relation comes first. You give way where you can, set your own wishes behind those of the others, and smooth over what divides you."},
@@ -81,7 +81,7 @@ func culture(code string) string {
 func Told() []string {
 	var out []string
 	for _, s := range strategies {
-		out = append(out, s.told)
+		out = append(out, s.instruction)
 	}
 	for _, k := range keys(temper) {
 		out = append(out, temper[k])
@@ -122,7 +122,7 @@ func Expand(s Scenario, conditions []Condition) (cases []Case, left []Missing) {
 		case "strategy":
 			for _, mode := range strategies {
 				if mode.name == c.kind[0] {
-					x.Posture = mode.told
+					x.Posture = mode.instruction
 				}
 			}
 		case "parties":

@@ -36,10 +36,10 @@ type Settings struct {
 }
 
 // Apply fills the flags of a command. Given are the values as arguments, for the command line
-// that a run remembers: the run must resume the same elsewhere. Found are those from a file
+// that a run remembers: the run must resume the same elsewhere. Unnamed are those from a file
 // that the user did not name, which must not work unseen. Commands that only help read no
 // settings.
-func (o Settings) Apply(cmd *cobra.Command) (given, found []string, err error) {
+func (o Settings) Apply(cmd *cobra.Command) (given, unnamed []string, err error) {
 	if !TakesSettings(cmd) {
 		return nil, nil, nil
 	}
@@ -69,7 +69,7 @@ func (o Settings) Apply(cmd *cobra.Command) (given, found []string, err error) {
 					if e := foundMaySet(f.Name, value); e != nil && err == nil {
 						err = usage.Errorf("%s: %w", from, e)
 					}
-					found = append(found, Quote("--"+f.Name+"="+value))
+					unnamed = append(unnamed, Quote("--"+f.Name+"="+value))
 				}
 			}
 			set(f, from, v.values...)
@@ -78,7 +78,7 @@ func (o Settings) Apply(cmd *cobra.Command) (given, found []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return given, found, finiteFlags(cmd)
+	return given, unnamed, finiteFlags(cmd)
 }
 
 // finiteFlags refuses NaN and infinities, which every comparison with a bound lets
@@ -114,8 +114,8 @@ type setting struct {
 
 // settingsFile reads one settings file.
 type settingsFile struct {
-	file  string
-	found map[string]setting // by flag; those of inner sections replace those of outer ones
+	file   string
+	byFlag map[string]setting // by flag; those of inner sections replace those of outer ones
 }
 
 // SettingsName is the settings file that is read where it is found.
@@ -150,7 +150,7 @@ func (o Settings) read(cmd *cobra.Command) (map[string]setting, error) {
 		return nil, nil // nothing but comments
 	}
 	s := settingsFile{file, map[string]setting{}}
-	return s.found, s.section(cmd.Root(), cmd, tree.Content[0], "")
+	return s.byFlag, s.section(cmd.Root(), cmd, tree.Content[0], "")
 }
 
 // section reads the settings of a command and of those below it. They count for
@@ -186,7 +186,7 @@ func (s *settingsFile) section(of, running *cobra.Command, n *yaml.Node, name st
 			return err
 		}
 		if counts {
-			s.found[key.Value] = setting{values, s.where(key)}
+			s.byFlag[key.Value] = setting{values, s.where(key)}
 		}
 	}
 	for _, read := range inner { // after the flags: what is nearer to the command wins
@@ -298,13 +298,13 @@ func subcommand(c *cobra.Command, name string) *cobra.Command {
 }
 
 // commandNamed is the first command anywhere below c with that name, or nil.
-func commandNamed(c *cobra.Command, name string) (found *cobra.Command) {
+func commandNamed(c *cobra.Command, name string) (match *cobra.Command) {
 	Walk(c, func(c *cobra.Command) {
-		if found == nil && c.Name() == name && c.HasParent() && c.IsAvailableCommand() && TakesSettings(c) {
-			found = c
+		if match == nil && c.Name() == name && c.HasParent() && c.IsAvailableCommand() && TakesSettings(c) {
+			match = c
 		}
 	})
-	return found
+	return match
 }
 
 func isBelow(c, above *cobra.Command) bool {

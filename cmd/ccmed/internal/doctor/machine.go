@@ -275,8 +275,8 @@ func machine() string {
 	for _, field := range []struct{ name, what string }{{"MemTotal:", "memory"}, {"MemAvailable:", "free for programs"}} {
 		for line := range strings.Lines(string(b)) {
 			var kilobytes int64
-			rest, found := strings.CutPrefix(line, field.name)
-			if !found {
+			rest, ok := strings.CutPrefix(line, field.name)
+			if !ok {
 				continue
 			}
 			if _, err := fmt.Sscan(rest, &kilobytes); err == nil {
