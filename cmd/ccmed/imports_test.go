@@ -22,7 +22,7 @@ var floors = [][]string{
 	{"infer", "infer/ollama", "infer/openai", "infer/llamacpp", "infer/cache", "infer/infertest", "infer/internal/prefix", "infer/internal/reasoning",
 		"infer/internal/transport", "infer/fleet"},
 	{"bench/run", "bench/prompt", "bench/dialogue", "bench/report", "bench/socrates/scenario", "bench/ccbench/norm"},
-	{"bench/published", "bench/suite", "probe/activation", "bench/task"},
+	{"bench/published", "bench/suite", "probe/activation", "bench/task", "bench/ccbench/build"},
 	{"bench/timing", "bench/mediation", "bench/socrates", "probe", "bench/compare", "bench/page", "bench/export"},
 	{"sft", "probe/extract", "probe/direction", "bench/task/tasktest"},
 	{"sft/dualhead", "bench/folder"},
