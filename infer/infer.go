@@ -204,6 +204,7 @@ type Model struct {
 	Name         string `json:"name"`
 	Digest       string `json:"digest,omitempty"`        // of the weights, "sha256:…"; empty where the server does not tell
 	Quantization string `json:"quantization,omitempty"`  // e.g. "Q4_K_M"
+	Edits        string `json:"edits,omitempty"`         // HashEdits of the changes of its residual stream; empty for the plain model
 	TemplateHash string `json:"template_hash,omitempty"` // of the chat template in use
 	Architecture string `json:"architecture,omitempty"`  // e.g. "llama", "gemma2"
 	Family       string `json:"family,omitempty"`

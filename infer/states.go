@@ -12,6 +12,11 @@ import (
 type Sequence struct {
 	Tokens []int32
 	At     []int
+	// Prompt is how many of the tokens are the prompt's, the others being the answer's; 0
+	// for a text that is no prompt. Hash is the prompt's. Both say what an edited model
+	// changes, and a plain one needs neither.
+	Prompt int
+	Hash   string
 }
 
 // Names of the places where a model's residual stream can be read, beside

@@ -10,8 +10,8 @@
 //	backend, err = cache.Wrap(backend, db, model, false)
 //
 // An answer is found again by everything that could change it: the model's
-// backend, name, digest, quantisation and template hash, the kind of call, the
-// prompt, every field of infer.Params and the answers offered. Sampling is no
+// backend, name, digest, quantisation, template hash and edits, the kind of call,
+// the prompt, every field of infer.Params and the answers offered. Sampling is no
 // exception: a repetition needs its own Params.Repeat. Failures are not kept, nor
 // are answers that do not say that they are whole.
 package cache
@@ -51,7 +51,7 @@ func Wrap(b infer.Backend, db *DB, m infer.Model, force bool) (infer.Backend, er
 		return nil, fmt.Errorf("cache the answers of %s: the backend %s tells no digest of the weights, so that an update of the model "+
 			"could not be told apart; give --cache off, or --cache force if the weights never change", m.Name, m.Backend)
 	}
-	c := &cached{Backend: b, db: db, model: identity{m.Backend, m.Name, m.Digest, m.TemplateHash, m.Quantization}}
+	c := &cached{Backend: b, db: db, model: identity{m.Backend, m.Name, m.Digest, m.TemplateHash, m.Quantization, m.Edits}}
 	if t, ok := b.(infer.TokenCounter); ok {
 		return &counting{c, t}, nil
 	}
@@ -71,6 +71,7 @@ type counting struct {
 
 type identity struct {
 	Backend, Name, Digest, TemplateHash, Quantization string
+	Edits                                             string `json:",omitempty"` // files from before there were any hold keys without it
 }
 
 type request struct {

@@ -254,6 +254,7 @@ func TestModelsAreKeptApart(t *testing.T) {
 		"as it was": func(*infer.Model) {}, "backend": func(m *infer.Model) { m.Backend = "x" }, "name": func(m *infer.Model) { m.Name = "x" },
 		"digest": func(m *infer.Model) { m.Digest = "x" }, "template": func(m *infer.Model) { m.TemplateHash = "x" },
 		"quantisation": func(m *infer.Model) { m.Quantization = "x" },
+		"edits":        func(m *infer.Model) { m.Edits = "x" },
 	}
 	for name, change := range changes {
 		m := model
@@ -551,7 +552,7 @@ func TestOlderAnswersAreAskedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	keyOf := func(format int) []byte {
-		b, err := json.Marshal(request{format, identity{model.Backend, model.Name, model.Digest, model.TemplateHash, model.Quantization},
+		b, err := json.Marshal(request{format, identity{model.Backend, model.Name, model.Digest, model.TemplateHash, model.Quantization, ""},
 			"choose", raw("q")[0], infer.Params{}, infer.Digits(1, 2)})
 		if err != nil {
 			t.Fatal(err)
