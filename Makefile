@@ -7,7 +7,7 @@
 #   modules, engine, model   2 min   once
 #   ollama build             6 min   once, when no ollama is on the PATH
 #   lint                     3 min
-#   unit and race tests     12 min   the real engine and the real server included
+#   unit and race tests      9 min   the real engine and the real server included
 #   torture, its short form  2 min
 #   torch                    4 min   once, 3 GB
 #   training scripts         3 min
@@ -68,7 +68,8 @@ test-browser:
 test: build lint
 	bin/ccmed engine install
 	model=$$(scripts/get_smollm2.sh); ollama=$$(scripts/install_ollama.sh); \
-	CCMED_REQUIRE=1 CCMED_TEST_MODEL="$$model" CCMED_OLLAMA_BIN="$$ollama" go test -race -timeout 40m ./...
+	export CCMED_REQUIRE=1 CCMED_TEST_MODEL="$$model" CCMED_OLLAMA_BIN="$$ollama"; \
+	go test -race -timeout 40m ./... && go test -timeout 20m ./cmd/ccmed
 	$(STRACE)
 	model=$$(scripts/get_smollm2.sh); CCMED_REQUIRE=1 CCMED_TEST_MODEL="$$model" go test -count=1 -timeout 15m ./cmd/ccmed/torture
 	$(MAKE) test-browser test-python

@@ -34,6 +34,7 @@ var notRun = map[string]string{
 // Examples of the help do what they say: those that need no model, and those that
 // need one with a stand-in for the server.
 func TestExamplesRun(t *testing.T) {
+	withoutRaces(t)
 	f := newFake()
 	defer f.Close()
 	f.more = []string{"gemma2:9b", "phi3.5", "qwen2.5:14b"}

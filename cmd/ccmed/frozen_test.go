@@ -46,6 +46,7 @@ var unsteady = []struct {
 // TestFrozen holds what every command prints and writes of runs against a scripted server.
 // A change of a golden is part of the change that made it.
 func TestFrozen(t *testing.T) {
+	withoutRaces(t)
 	golden, err := filepath.Abs("testdata/frozen")
 	if err != nil {
 		t.Fatal(err)

@@ -49,9 +49,15 @@ func TestMain(m *testing.M) {
 //	json FILE PATH JSON    the place in a JSON file (or "stdout") has the value, numbers to 1e-9
 //	same FILE FILE PATH    the place has the same value in both files
 //	vouch RUN [killed]     makes the manifest's checksums those of the run's files, or leaves them out as a kill does
+//
+// The race detector watches those in which much goes on at once.
 func TestScripts(t *testing.T) {
+	dir, files := filepath.Join("testdata", "script"), []string(nil)
+	if raceEnabled {
+		dir, files = "", concurrentScripts()
+	}
 	testscript.Run(t, testscript.Params{
-		Dir:   filepath.Join("testdata", "script"),
+		Dir: dir, Files: files,
 		Setup: setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": code, "interrupt": interrupt, "fake": fakeCmd, "edit": edit, "json": jsonCmd, "same": same, "vouch": vouch,
@@ -59,6 +65,24 @@ func TestScripts(t *testing.T) {
 		ContinueOnError:    true,
 		RequireUniqueNames: true,
 	})
+}
+
+// concurrentScripts are those with several workers, servers or signals.
+func concurrentScripts() []string {
+	var files []string
+	for _, name := range []string{"flaky", "flaky_ollama", "hosts", "interrupt", "limits", "missing", "socrates_run", "suite_stops", "timing"} {
+		files = append(files, filepath.Join("testdata", "script", name+".txtar"))
+	}
+	return files
+}
+
+// withoutRaces leaves a test to the run without the race detector, which would find nothing in
+// it that other tests do not show it, and makes it many times slower.
+func withoutRaces(t *testing.T) {
+	t.Helper()
+	if raceEnabled {
+		t.Skip("it runs without the race detector")
+	}
 }
 
 func setup(e *testscript.Env) error {

@@ -168,6 +168,7 @@ func TestRenderingsAgree(t *testing.T) {
 // TestRealMediation takes one dialogue through all four steps, and shows that
 // nothing a 135M labeller says is printed as a finding.
 func TestRealMediation(t *testing.T) {
+	withoutRaces(t)
 	model := infertest.ModelPath(t)
 	needEngine(t)
 	dir := filepath.Join(t.TempDir(), "run")
@@ -194,6 +195,7 @@ func TestRealMediation(t *testing.T) {
 // TestReleasedDrift: unmediated dialogues improve by themselves, by the labels
 // that the released records carry.
 func TestReleasedDrift(t *testing.T) {
+	withoutRaces(t)
 	data := filepath.Join("..", "..", "..", "shared", "data", "cc-mediation")
 	if _, err := os.Stat(data); err != nil {
 		t.Skipf("the released records are not beside the project: %v", err)

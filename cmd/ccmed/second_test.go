@@ -166,6 +166,7 @@ var testdata, _ = filepath.Abs(filepath.Join("testdata", "script"))
 // it does: it waits for a server, computes, runs Python, or waits for the reader of a
 // pipe.
 func TestEveryCommandEndsWithinASecond(t *testing.T) {
+	withoutRaces(t)
 	f := newFake()
 	defer f.Close()
 	asked, stall := make(chan struct{}, 1000), make(chan struct{})

@@ -54,6 +54,7 @@ func randomPackage(t *testing.T) string {
 
 // TestRealPredict takes a package of noise through predict and what follows it.
 func TestRealPredict(t *testing.T) {
+	withoutRaces(t)
 	pkg := randomPackage(t)
 	dir := filepath.Join(t.TempDir(), "run")
 	args := []string{"sft", "predict", "--model", pkg, "--data", "sample", "--limit", "2", "--threads", "1", "--max-tokens", "8", "--threshold-from", "validation"}

@@ -131,6 +131,7 @@ func (l lesson) check(t *testing.T, dir string, env []string) error {
 // TestTutorial does what docs/tutorial.md says, with the real model, and holds
 // what is printed against what is shown there.
 func TestTutorial(t *testing.T) {
+	withoutRaces(t)
 	model := infertest.ModelPath(t)
 	needEngine(t)
 	model, err := filepath.Abs(model)
