@@ -271,21 +271,33 @@ func isTerminal(w io.Writer) bool {
 	return ok && isatty.IsTerminal(f.Fd())
 }
 
-// release is set by the Makefile; a plain go build has the commit alone.
+// release is set by the Makefile; a plain go build has the commit alone, and go install
+// PACKAGE@VERSION the version that was asked for.
 var release = "dev"
 
 // version returns the release and the commit it was built from.
 func version() string {
-	commit := ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-				commit = " " + s.Value[:12]
-			}
-			if s.Key == "vcs.modified" && s.Value == "true" {
-				commit += "+"
-			}
+	info, _ := debug.ReadBuildInfo()
+	return versionOf(release, info)
+}
+
+func versionOf(release string, info *debug.BuildInfo) string {
+	if info == nil {
+		return release
+	}
+	commit, modified := "", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision" && len(s.Value) >= 12:
+			commit = " " + s.Value[:12]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			modified = "+"
 		}
 	}
-	return strings.TrimSpace(release + commit)
+	// Outside a checkout the module's version stands for the commit, which the version of an
+	// untagged one ends in.
+	if v := info.Main.Version; commit == "" && release == "dev" && v != "" && v != "(devel)" {
+		return strings.TrimPrefix(v, "v")
+	}
+	return release + commit + modified
 }
