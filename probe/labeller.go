@@ -153,7 +153,7 @@ func FindLabeller(ctx context.Context, dir *run.Dir, model string, o FindOptions
 		design: o.Design.withDefaults(), r: o.Resampling}
 	f.Folds = f.design.Folds
 	rows := f.take(s)
-	names, err := chosenLayers(s.file.Spec().Layers, o.Layers)
+	names, err := ChosenLayers(s.file.Spec().Layers, o.Layers)
 	if err != nil {
 		return nil, err
 	}

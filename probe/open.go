@@ -125,13 +125,13 @@ func (s *store) cells(position string) []activation.Cell {
 
 func (s *store) layerNames(asked []string) ([]string, error) {
 	for _, f := range s.files {
-		return chosenLayers(f.Spec().Layers, asked)
+		return ChosenLayers(f.Spec().Layers, asked)
 	}
 	return asked, nil
 }
 
-// chosenLayers are the layers that were asked for, or all where none was.
-func chosenLayers(all, asked []string) ([]string, error) {
+// ChosenLayers returns the layers that were asked for, or all where none was.
+func ChosenLayers(all, asked []string) ([]string, error) {
 	if len(asked) == 0 {
 		return all, nil
 	}

@@ -38,6 +38,11 @@ type QuestionExtraction struct {
 	asked map[string][]Question
 }
 
+// HasRowsOfTurns tells whether a cell has a row for each turn of a dialogue.
+func HasRowsOfTurns(c activation.Cell) bool {
+	return c.Text == TextOriginal || c.Text == questionCell.Text
+}
+
 // HoldsQuestions tells whether a run directory holds states at the ends of questions.
 func HoldsQuestions(dir *run.Dir) bool {
 	_, err := os.Stat(filepath.Join(dir.Path(), questionCell.File()))

@@ -27,7 +27,7 @@ func FindTurns(ctx context.Context, dir *run.Dir, o FindOptions) (out *TurnFindi
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	names, err := chosenLayers(s.names, o.Layers)
+	names, err := ChosenLayers(s.names, o.Layers)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/ccmed/ccmed/bench/schema"
 	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/probe"
+	"github.com/ccmed/ccmed/probe/arrays"
 	"github.com/ccmed/ccmed/sft"
 )
 
@@ -20,6 +21,7 @@ func Forms(benches task.Registry, c schema.Comments) map[string]*schema.Form {
 		schema.Of("findings", "What probes find in a store of lines", probe.Findings{}, c).Constant("schema", probe.FindingsSchema),
 		schema.Of("turns", "What probes find in a store of turns", probe.TurnFindings{}, c).Constant("schema", probe.TurnFindingsSchema),
 		schema.Of("labeller", "What a labeller fitted to a store of questions reaches", probe.LabellerFindings{}, c).Constant("schema", probe.LabellerFindingsSchema),
+		schema.Of("states-card", "The card of hidden states that are imported", arrays.Card{}, c),
 		schema.Of("train", "A training", sft.Manifest{}, c),
 		schema.Of("export", "An export of training data", sft.Export{}, c),
 		schema.Of("card", "The card of a package", sft.Card{}, c).Constant("schema", sft.CardSchema),

@@ -29,23 +29,29 @@ func Merge(out string, dirs []string, add func(path string) error) error {
 	if err := mergeable(shards); err != nil {
 		return err
 	}
+	return Whole(out, "merging", func(part string) error { return mergeInto(part, shards, add) })
+}
+
+// Whole lets make a run directory that appears at out when it is whole: it works in
+// .OUT.doing beside it. One that was killed can be repeated.
+func Whole(out, doing string, make func(part string) error) error {
 	if _, err := os.Lstat(out); err == nil {
 		if err := vacant(out); err != nil {
 			return err
 		}
 	}
-	part := unfinished(out)
+	part := filepath.Join(filepath.Dir(out), "."+filepath.Base(out)+"."+doing)
 	if err := discard(part); err != nil {
 		return err
 	}
-	if err := mergeInto(part, shards, add); err != nil {
+	if err := make(part); err != nil {
 		return errors.Join(err, discard(part))
 	}
 	if err := emptyOut(out); err != nil {
 		return errors.Join(err, discard(part))
 	}
 	if err := os.Rename(part, out); err != nil {
-		return errors.Join(fmt.Errorf("merge: name the merged run: %w", err), discard(part))
+		return errors.Join(fmt.Errorf("name the finished run: %w", err), discard(part))
 	}
 	return nil
 }
@@ -71,12 +77,7 @@ func emptyOut(out string) error {
 	return err
 }
 
-// unfinished names the folder, beside the one to be made, in which a merge works.
-func unfinished(out string) string {
-	return filepath.Join(filepath.Dir(out), "."+filepath.Base(out)+".merging")
-}
-
-// discard removes a folder that a merge made, unless another one works in it.
+// discard removes what was made and is not whole, unless somebody works in it.
 func discard(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -85,7 +86,7 @@ func discard(path string) error {
 		return &LockedError{path, owner}
 	}
 	if err := os.RemoveAll(path); err != nil {
-		return fmt.Errorf("merge: remove an unfinished merge: %w", err)
+		return fmt.Errorf("remove what is not whole: %w", err)
 	}
 	return nil
 }

@@ -184,7 +184,7 @@ func TestKilledMergeIsRepeated(t *testing.T) {
 	if _, err := os.Stat(out); err == nil {
 		t.Error("a killed merge left its folder")
 	}
-	if _, err := os.Stat(unfinished(out)); err != nil {
+	if _, err := os.Stat(filepath.Join(filepath.Dir(out), "."+filepath.Base(out)+".merging")); err != nil {
 		t.Errorf("the merge was not killed at work: %v", err)
 	}
 	try(t, os.Mkdir(out, 0o755)) // an empty folder is no hindrance
@@ -197,7 +197,7 @@ func TestKilledMergeIsRepeated(t *testing.T) {
 	if n := len(content(t, out)); n != 60 {
 		t.Errorf("%d samples, want 60", n)
 	}
-	if _, err := os.Stat(unfinished(out)); err == nil {
+	if _, err := os.Stat(filepath.Join(filepath.Dir(out), "."+filepath.Base(out)+".merging")); err == nil {
 		t.Error("the unfinished merge was left")
 	}
 }

@@ -244,7 +244,8 @@ func (rr *runRecords) read(ctx context.Context, r *Run) error {
 		rr.dialogues = nil
 		return fmt.Errorf("%s is not what the run read: it holds %d of the run's %d dialogues", rr.at.Path, n, len(wanted))
 	}
-	if dialogue.Hash(rr.dialogues) != m.Identity.DataHash {
+	// Imported states may name no records; who reads them compares what they need.
+	if h := m.Identity.DataHash; h != "" && h != dialogue.Hash(rr.dialogues) {
 		rr.dialogues = nil
 		return fmt.Errorf("%s is not what the run read: its hash differs", rr.at.Path)
 	}

@@ -21,6 +21,8 @@ var notRun = map[string]string{
 	"engine info":    "an engine",
 	"probe extract":  "an engine that reads hidden states",
 	"probe train":    "a store of hidden states",
+	"probe export":   "a store of hidden states",
+	"probe import":   "arrays made elsewhere; scripts/tests_exports imports some",
 	"probe report":   "a store of hidden states",
 	"runs/STORE":     "a store of hidden states",
 	"sft setup":      "Python packages",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,13 +54,47 @@ func TestExportsLoad(t *testing.T) {
 			ccmed(t, env, "runs", "export", filepath.Join(dir, "run"), "--format", format, "--out", filepath.Join(dir, file))
 		}
 	}
-	cmd := exec.Command(python, "-m", "pytest", "tests_exports")
-	if os.Getenv("PYTHONPATH") == "" {
-		cmd.Env = append(cmd.Env, "PYTHONPATH=python")
+	states := plantStates(t, python, runs)
+	script(t, python, []string{"CCMED_EXPORTS=" + all, "CCMED_STATES=" + states}, "-m", "pytest", "tests_exports")
+}
+
+// script runs Python in the folder of scripts, with the program on the path.
+func script(t *testing.T, python string, env []string, args ...string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
+	bin := t.TempDir()
+	if err := os.Symlink(self, filepath.Join(bin, "ccmed")); err != nil { // TestMain is the program under this name
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python, args...)
 	cmd.Dir = filepath.Join("..", "..", "scripts")
-	cmd.Env = append(append(os.Environ(), cmd.Env...), "CCMED_EXPORTS="+all)
+	cmd.Env = append(append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "PYTHONPATH="+cmp.Or(os.Getenv("PYTHONPATH"), "python")), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+}
+
+// plantStates imports states that numpy made, probes and exports them, and returns the
+// folder that tests_exports/test_states.py reads; runs are for the notebook.
+func plantStates(t *testing.T, python string, runs map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	at := func(name ...string) string { return filepath.Join(append([]string{dir}, name...)...) }
+	script(t, python, nil, filepath.Join("tests_exports", "plant_states.py"), at("planted"))
+	ccmed(t, nil, "probe", "import", at("planted", "card.yaml"), "--out", at("runs", "store"))
+	design := []string{"--folds", "3", "--seeds", "2"}
+	ccmed(t, nil, append([]string{"probe", "train", at("runs", "store"), "--controls", "0", "--resamples", "200"}, design...)...)
+	ccmed(t, nil, append([]string{"probe", "export", at("runs", "store"), "--out", at("arrays")}, design...)...)
+	ccmed(t, nil, append([]string{"probe", "export", at("runs", "store"), "--format", "parquet", "--out", at("tables")}, design...)...)
+	ccmed(t, nil, "probe", "report", at("runs", "store"), "--format", "csv", "--out", at("findings.csv"))
+	ccmed(t, nil, "runs", "verify", at("runs", "store"))
+	for _, name := range []string{"timing", "mediation"} {
+		if err := os.CopyFS(at("runs", name), os.DirFS(runs[name])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }

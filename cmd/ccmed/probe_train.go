@@ -37,7 +37,7 @@ type trainFlags struct {
 
 func (a *app) probeCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "probe", Short: "Read a model's hidden states while it mediates"}
-	cmd.AddCommand(a.trainCmd(), a.directionCmd(), a.probeReportCmd(), a.probeExportCmd())
+	cmd.AddCommand(a.trainCmd(), a.directionCmd(), a.probeReportCmd(), a.probeExportCmd(), a.probeImportCmd())
 	return cmd
 }
 
@@ -140,9 +140,7 @@ func (a *app) train(ctx context.Context, path string, t *trainFlags) error {
 	if t.controls == 0 {
 		o.Controls = -1
 	}
-	for i := range t.seeds {
-		o.Design.Seeds = append(o.Design.Seeds, uint64(t.seed+i))
-	}
+	o.Design.Seeds = probeSeeds(t.seed, t.seeds)
 	if probe.HoldsTurns(dir.Dir) {
 		return a.trainTurns(ctx, dir.Dir, o)
 	}
@@ -258,51 +256,6 @@ func (a *app) openExtraction(path string) (*task.Run, error) {
 		return nil, fmt.Errorf("%s is a %s run; probes are trained on a store, made by `ccmed probe extract`", path, name)
 	}
 	return r, nil
-}
-
-func (a *app) probeExportCmd() *cobra.Command {
-	var out string
-	var layers []string
-	cmd := &cobra.Command{
-		Use:   "export STORE",
-		Short: "Write hidden states as NumPy archives, for notebooks",
-		Long: `export writes a NumPy archive (.npz) for each cell of a store into a new folder:
-
-  X      (layers, rows, width), float32: the hidden states
-  y      (rows), int64: the stage, by number
-  group  (rows), int64: the scenario context, by number; keep groups whole in folds
-  turn   (rows), int64: the turn that the row is about
-
-and meta.json in the same archive, which names layers, stages, groups and the dialogue
-of each row. Rows without states are left out. In Python:
-
-  z = numpy.load("arrays/D.own-D.utterance_end.residual.npz")
-  meta = json.loads(z["meta.json"])
-  X = z["X"][meta["layers"].index("block.12")]`,
-		Example: `  ccmed probe export runs/STORE --out arrays
-  ccmed probe export runs/STORE --layers block.10,block.20 --out arrays`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if out == "" {
-				return usagef("probe export needs --out, the folder of the arrays")
-			}
-			dir, err := a.openExtraction(args[0])
-			if err != nil {
-				return err
-			}
-			ctx, stop := a.untilInterrupt(cmd.Context())
-			defer stop()
-			files, err := probe.ExportArrays(ctx, dir.Dir, out, layers)
-			if err != nil {
-				return err
-			}
-			a.note("%d archives written in %s", len(files), out)
-			return nil
-		},
-	}
-	cmd.Flags().StringVar(&out, "out", "", "folder to write, which must not exist")
-	cmd.Flags().StringSliceVar(&layers, "layers", nil, "layers to write (default: all)")
-	return cmd
 }
 
 func (a *app) probeReportCmd() *cobra.Command {

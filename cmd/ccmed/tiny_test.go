@@ -7,8 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/ccmed/ccmed/bench/dialogue"
 )
@@ -103,6 +106,17 @@ func TestTinyProbes(t *testing.T) {
 		t.Errorf("exported arrays: %v\n%s", err, out)
 	}
 
+	// Exported and imported again, the store has the same findings.
+	findings := func(store string) string {
+		text := ccmed(t, nil, "probe", "report", store, "--format", "json")
+		return regexp.MustCompile(`"samples_sha256": "[^"]*"`).ReplaceAllString(text, "")
+	}
+	ccmed(t, nil, "probe", "import", at("arrays"), "--data", at("some.jsonl"), "--out", at("imported"))
+	ccmed(t, nil, append([]string{"probe", "train", at("imported")}, quick...)...)
+	if a, b := findings(at("store")), findings(at("imported")); a != b {
+		t.Errorf("findings differ after export and import:\n%s", cmp.Diff(a, b))
+	}
+
 	// A labeller is fitted to the recorded stages and asked in the labeller's place.
 	ccmed(t, nil, "probe", "extract", "--model", model, "--num-ctx", "1024", "--threads", "1", "--data", at("some.jsonl"), "--questions", "--out", at("questions"))
 	contains("train on questions", ccmed(t, nil, append([]string{"probe", "train", at("questions")}, quick...)...), "A labeller fitted to recorded stages", "words of the turn", "(chosen)")
@@ -122,7 +136,7 @@ func TestTinyProbes(t *testing.T) {
 	}
 
 	// All that was written has the form that the schemas say, and agrees with itself.
-	contains("verify", ccmed(t, nil, "runs", "verify", at("store"), at("part1"), at("other"), at("turns"), at("questions"), at("mediated")),
+	contains("verify", ccmed(t, nil, "runs", "verify", at("store"), at("part1"), at("other"), at("turns"), at("questions"), at("mediated"), at("imported")),
 		"store: manifest, samples and metrics agree", "turns: manifest, samples and metrics agree", "questions: manifest, samples and metrics agree", "mediated: manifest, samples and metrics agree")
 	for _, file := range []string{"probe.json", filepath.Join("probes", "D.own-D.utterance_end.residual.probe.json")} {
 		text := readFile(t, filepath.Join(at("store"), file), func() {})

@@ -38,8 +38,8 @@ type header struct {
 	data    int64 // where the data starts in the file
 }
 
-// sizes of the types that are read or written here.
-var sizes = map[string]int64{"F16": 2, "F32": 4, "F64": 8}
+// sizes of the types that files may hold; readers say which of them they take.
+var sizes = map[string]int64{"F16": 2, "BF16": 2, "F32": 4, "F64": 8, "I32": 4, "I64": 8}
 
 func (d DType) size() int {
 	switch d {
@@ -172,7 +172,7 @@ func (h *header) checkOffsets(n int64) error {
 	for name, t := range h.tensors {
 		size, ok := sizes[t.DType]
 		if !ok {
-			return fmt.Errorf("tensor %.40q has type %.20q; F16, F32 and F64 are read", name, t.DType)
+			return fmt.Errorf("tensor %.40q has type %.20q; F16, BF16, F32, F64, I32 and I64 are known", name, t.DType)
 		}
 		want, ok := product(append([]int64{size}, t.Shape...))
 		if !ok {

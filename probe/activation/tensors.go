@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"slices"
+	"strings"
 
 	"github.com/x448/float16"
 
@@ -33,6 +35,9 @@ func ReadTensors(path string) (tensors map[string]Tensor, meta map[string]string
 	}
 	tensors = make(map[string]Tensor, len(h.tensors))
 	for name, t := range h.tensors {
+		if t.DType != "F16" && t.DType != "F32" && t.DType != "F64" {
+			return nil, nil, damaged(path, fmt.Errorf("tensor %.40q has type %s; F16, F32 and F64 are read", name, t.DType), "write it again")
+		}
 		tensors[name] = Tensor{t.Shape, values(t.DType, b[h.data+t.Offsets[0]:h.data+t.Offsets[1]])}
 	}
 	return tensors, h.meta, nil
@@ -82,4 +87,28 @@ func WriteTensors(path string, tensors map[string]Tensor, meta map[string]string
 		return fmt.Errorf("write tensors: %w", err)
 	}
 	return nil
+}
+
+// TensorAt is where a tensor lies in a safetensors file.
+type TensorAt struct {
+	DType     string
+	Shape     []int64
+	At, Bytes int64
+}
+
+// FindTensor finds a tensor in a safetensors file that anybody wrote, without reading it.
+func FindTensor(f *os.File, name string) (TensorAt, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return TensorAt{}, err
+	}
+	h, err := readHeader(f, info.Size())
+	if err != nil {
+		return TensorAt{}, fmt.Errorf("it is no readable safetensors file: %w", err)
+	}
+	t, ok := h.tensors[name]
+	if !ok {
+		return TensorAt{}, fmt.Errorf("there is no tensor %.40q; it has %.200s", name, strings.Join(slices.Sorted(maps.Keys(h.tensors)), ", "))
+	}
+	return TensorAt{t.DType, t.Shape, h.data + t.Offsets[0], t.Offsets[1] - t.Offsets[0]}, nil
 }
