@@ -190,7 +190,7 @@ func (a *app) configure(cmd *cobra.Command) error {
 // groups are the purposes of commands, in the order of a study. A benchmark's command that
 // is none of these measures.
 var groups = []struct{ id, title, commands string }{
-	{"prepare", "Prepare:", "doctor engine data label ccbench"},
+	{"prepare", "Prepare:", "doctor engine data label"},
 	{"measure", "Measure:", "score metrics suite"},
 	{"understand", "Look inside and fine-tune:", "probe sft"},
 	{"read", "Read the results:", "runs compare report"},

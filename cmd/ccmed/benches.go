@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/ccmed/ccmed/bench/ccbench"
 	"github.com/ccmed/ccmed/bench/mediation"
 	"github.com/ccmed/ccmed/bench/socrates"
 	"github.com/ccmed/ccmed/bench/task"
@@ -20,6 +21,7 @@ var benches = task.Registry{
 	timing.Bench{},
 	mediation.Bench{},
 	socrates.Bench{},
+	ccbench.Bench{},
 	extract.Bench{},
 	dualhead.Bench{},
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) ccbenchCmd() *cobra.Command {
-	cmd := &cobra.Command{Use: "ccbench", Short: "Cultural norms in matters of health, and invented personas"}
+	cmd := &cobra.Command{Use: "ccbench", Short: "Do answers on health fit the person whose talks were seen"}
 	cmd.AddCommand(a.normsCmd())
 	return cmd
 }
