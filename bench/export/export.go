@@ -63,6 +63,9 @@ func Read(r *task.Run, t task.Table) (*Run, error) {
 	wanted := map[string]bool{}
 	for _, row := range t.Rows {
 		wanted[row.Input] = true
+		for _, q := range row.Asked {
+			wanted[q.Prompt] = true
+		}
 	}
 	for p, err := range r.Prompts() {
 		if err != nil {

@@ -91,6 +91,23 @@ type evalSample struct {
 	Usage    map[string]modelUsage `json:"model_usage"`
 	Roles    map[string]modelUsage `json:"role_usage"`
 	Seconds  float64               `json:"total_time"`
+	Events   []modelEvent          `json:"events"`
+}
+
+// modelEvent is one question to a model.
+type modelEvent struct {
+	UUID       string        `json:"uuid"`
+	Timestamp  string        `json:"timestamp"` // the start of the run: questions have no time of their own
+	Working    float64       `json:"working_start"`
+	Event      string        `json:"event"`
+	Model      string        `json:"model"`
+	Role       string        `json:"role,omitempty"`
+	Input      []chatMessage `json:"input"`
+	Tools      []object      `json:"tools"`
+	ToolChoice string        `json:"tool_choice"`
+	Config     object        `json:"config"`
+	Output     object        `json:"output"`
+	Metadata   object        `json:"metadata"`
 }
 
 // Inspect keeps a sample without a usable answer by the value NaN, which its
@@ -329,20 +346,18 @@ func (x *Run) evalSample(i int) (evalSample, error) {
 	s.Seconds = seconds
 	x.spend(u.Steps, s.Usage, s.Roles)
 	s.Input = ""
-	if last, ok := x.prompts[u.Input]; ok {
-		s.Input, s.Messages = last.text(), []chatMessage{{Role: infer.User, Content: last.text(), Source: "input"}}
-		if last.Prompt != nil && len(last.Prompt.Messages) > 0 {
-			s.Messages = nil
-			for _, m := range last.Prompt.Messages {
-				s.Messages = append(s.Messages, chatMessage{Role: m.Role, Content: m.Content, Source: "input"})
-			}
-			s.Input = s.Messages
-		}
+	if asked := x.messages(u.Input); asked != nil {
+		s.Input, s.Messages = asked, asked
 	}
 	model := x.mainModel()
-	answer := chatMessage{Role: infer.Assistant, Content: u.Output, Source: "generate", Model: model}
-	s.Messages = append(s.Messages, answer)
-	s.Output = object{"model": model, "choices": []object{{"message": answer, "stop_reason": cmp.Or(stopReasons[u.Stop], "unknown")}}, "completion": u.Output, "usage": newUsage(usage), "time": s.Seconds}
+	s.Output = x.output(model, u.Said, u.Stop)
+	if u.Said != "" {
+		s.Messages = append(slices.Clip(s.Messages), x.said(model, u.Said))
+	}
+	s.Output["usage"], s.Output["time"] = newUsage(usage), s.Seconds
+	for i, q := range u.Asked {
+		s.Events = append(s.Events, x.event(fmt.Sprint(s.UUID, i), q))
+	}
 	for _, c := range u.Scores {
 		v := object{"value": any(c.Value), "answer": u.Output, "explanation": c.Explanation}
 		switch {
@@ -367,6 +382,61 @@ func (x *Run) evalSample(i int) (evalSample, error) {
 		delete(s.Metadata, c.Metric)
 	}
 	return s, nil
+}
+
+// messages are a prompt as chat messages, system and user apart where the run tells them
+// apart; nil for no prompt.
+func (x *Run) messages(hash string) (out []chatMessage) {
+	q, ok := x.prompts[hash]
+	if !ok {
+		return nil
+	}
+	for _, m := range run.Asked(q).Sent() {
+		out = append(out, chatMessage{Role: m.Role, Content: m.Content, Source: "input"})
+	}
+	if out == nil {
+		out = []chatMessage{{Role: infer.User, Content: q.text(), Source: "input"}}
+	}
+	return out
+}
+
+// said is what a model wrote.
+func (x *Run) said(model, text string) chatMessage {
+	return chatMessage{Role: infer.Assistant, Content: text, Source: "generate", Model: model}
+}
+
+// output is what came of a question; one that was asked for probabilities has no choice,
+// since nothing was said.
+func (x *Run) output(model, said, stop string) object {
+	choices := []object{}
+	if said != "" {
+		choices = append(choices, object{"message": x.said(model, said), "stop_reason": cmp.Or(stopReasons[stop], "unknown")})
+	}
+	return object{"model": model, "choices": choices, "completion": said}
+}
+
+// event is one question as Inspect keeps calls of models. Probabilities stand in its
+// metadata.
+func (x *Run) event(id string, q task.Asked) modelEvent {
+	model := "none/none"
+	if m, ok := x.manifest.Identity.Models[q.Role]; ok {
+		model = modelName(m)
+	}
+	e := modelEvent{UUID: short(x.name, id), Timestamp: stamp(x.started()), Event: "model", Model: model, Role: q.Role, Input: x.messages(q.Prompt), Tools: []object{}, ToolChoice: "none",
+		Config: object{}, Output: x.output(model, q.Said, q.Stop), Metadata: object{"about": q.About}}
+	if e.Input == nil {
+		e.Input = []chatMessage{}
+	}
+	if q.P != nil {
+		e.Metadata["probabilities"], e.Metadata["mass"] = q.P, q.Mass
+		if len(q.Top) > 0 {
+			e.Metadata["top_logprobs"] = q.Top
+		}
+	}
+	if q.Unscored != "" {
+		e.Metadata["unscored"] = q.Unscored
+	}
+	return e
 }
 
 // spend adds what samples cost to the usage of models and of roles.

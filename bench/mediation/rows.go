@@ -2,8 +2,10 @@ package mediation
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/run"
@@ -147,6 +149,7 @@ func (r *Result) row(u task.Unit, o Outcome, gate *Gate) (task.Row, error) {
 			out.Scores = append(out.Scores, task.Score{Metric: name, Value: v, Unscored: why[name], LowerIsBetter: name == JS || name == TV})
 		}
 	}
+	var err error
 	if s, ok := u.Step(StepSimulate); ok {
 		c, err := task.Data[Continuation](s)
 		if err != nil {
@@ -156,7 +159,66 @@ func (r *Result) row(u task.Unit, o Outcome, gate *Gate) (task.Row, error) {
 			row.Continuation = append(row.Continuation, t.Text)
 		}
 	}
-	return out, nil
+	out.Asked, err = asked(u)
+	if len(out.Asked) > 0 && out.Asked[0].Role == RoleMediator {
+		out.Said = out.Asked[0].Said
+	}
+	return out, err
+}
+
+// asked are the questions of a unit: the line, the simulated turns, their labels, the judge.
+func asked(u task.Unit) (out []task.Asked, err error) {
+	line, _, err := task.StepData[Utterance](u, StepUtterance)
+	if err == nil && line.Source == "model" {
+		out = append(out, task.Asked{Role: RoleMediator, About: "line", Prompt: task.LastPrompt(u.Steps, StepUtterance), Said: line.Text, Stop: line.Stop})
+	}
+	if err != nil {
+		return nil, err
+	}
+	talk, _, err := task.StepData[Continuation](u, StepSimulate)
+	if err != nil {
+		return nil, err
+	}
+	prompts := task.PromptsOf(u.Steps, StepSimulate, len(talk.Turns))
+	for i, t := range talk.Turns {
+		if prompts[i] != "" { // a recorded turn was asked of nobody
+			out = append(out, task.Asked{Role: RoleSimulator, About: fmt.Sprintf("turn %d", t.T), Prompt: prompts[i], Said: t.Text, Stop: t.Stop})
+		}
+	}
+	labels, _, err := task.StepData[Labels](u, StepLabel)
+	if err != nil {
+		return nil, err
+	}
+	all := labels.all()
+	prompts = task.PromptsOf(u.Steps, StepLabel, len(all))
+	for i, l := range all {
+		out = append(out, task.Asked{Role: RoleLabeller, About: fmt.Sprintf("stage after turn %d", l.Turn), Prompt: prompts[i], P: digits(l.P[:]), Mass: l.Mass, Top: l.Top, Unscored: l.Unscored})
+	}
+	judged, unscored, err := task.StepData[Judgement](u, StepJudge)
+	if _, there := u.Step(StepJudge); there && err == nil && judged.NotApplicable == "" {
+		out = append(out, task.Asked{Role: RoleJudge, About: "line", Prompt: task.LastPrompt(u.Steps, StepJudge), P: digits(judged.P[:]), Mass: judged.Mass, Top: judged.Top, Unscored: unscored})
+	}
+	return out, err
+}
+
+// all are the labels in the order of asking.
+func (l Labels) all() (out []TurnLabel) {
+	if l.Pre.Turn == 0 {
+		return nil
+	}
+	out = append([]TurnLabel{l.Pre}, l.After...)
+	if l.Again != nil {
+		out = append(out, *l.Again)
+	}
+	return out
+}
+
+func digits(p []float64) map[string]float64 {
+	out := map[string]float64{}
+	for i, v := range p {
+		out[strconv.Itoa(i+1)] = v
+	}
+	return out
 }
 
 // outcomesByRepeat computes the metrics of every unit, without those that may not be said;

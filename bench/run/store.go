@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -295,6 +296,52 @@ type Asked struct {
 	Hash     string        `json:"hash" jsonschema:"pattern=^[0-9a-f]{32}$"`
 	Rendered string        `json:"rendered,omitempty"`
 	Prompt   *infer.Prompt `json:"prompt,omitempty"`
+	// Messages are where those that were sent lie in Rendered. Older files have none, and a
+	// template that changes a text hides them all.
+	Messages []Span `json:"messages,omitempty"`
+}
+
+// Span is where a message lies in a rendered prompt, in bytes.
+type Span struct {
+	Role string `json:"role"`
+	From int    `json:"from" jsonschema:"minimum=0"`
+	To   int    `json:"to" jsonschema:"minimum=0"`
+}
+
+// spans finds messages in a rendered prompt, in their order; nil where one is not there.
+func spans(ms []infer.Message, rendered string) []Span {
+	var families *infer.Controls
+	var out []Span
+	at := 0
+	for _, m := range ms {
+		found := false
+		for _, text := range []string{m.Content, strings.TrimSpace(m.Content), strings.TrimSpace(families.Break(m.Content))} {
+			if i := strings.Index(rendered[at:], text); i >= 0 {
+				out = append(out, Span{m.Role, at + i, at + i + len(text)})
+				at, found = at+i+len(text), true
+				break
+			}
+		}
+		if !found {
+			return nil
+		}
+	}
+	return out
+}
+
+// Sent are the messages that were sent; nil where they are not known apart.
+func (p Asked) Sent() (out []infer.Message) {
+	if p.Prompt != nil {
+		return p.Prompt.Messages
+	}
+	at := 0
+	for _, s := range p.Messages {
+		if s.From < at || s.To < s.From || s.To > len(p.Rendered) {
+			return nil
+		}
+		out, at = append(out, infer.Message{Role: s.Role, Content: p.Rendered[s.From:s.To]}), s.To
+	}
+	return out
 }
 
 func newAsked(p infer.Prompt, rendered string) Asked {
@@ -304,7 +351,7 @@ func newAsked(p infer.Prompt, rendered string) Asked {
 		return Asked{Hash: p.Hash(), Prompt: &p}
 	}
 	sum := sha256.Sum256([]byte(rendered))
-	return Asked{Hash: hex.EncodeToString(sum[:16]), Rendered: rendered}
+	return Asked{Hash: hex.EncodeToString(sum[:16]), Rendered: rendered, Messages: spans(p.Messages, rendered)}
 }
 
 func (p Asked) key() (k [16]byte, err error) {

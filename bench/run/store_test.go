@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/ccmed/ccmed/infer"
 )
 
@@ -118,5 +120,28 @@ func TestPromptsAreStoredAsSent(t *testing.T) {
 	}
 	if text := newAsked(p, "user: Hot?<|im_end|>"); text.Rendered != "user: Hot?<|im_end|>" || !text.genuine() {
 		t.Errorf("rendered %+v", text)
+	}
+}
+
+// Messages are found in what a template made of them, whatever it trims; where one was
+// changed, none is named.
+func TestMessagesOfARenderedPrompt(t *testing.T) {
+	t.Parallel()
+	ms := []infer.Message{{Role: infer.System, Content: "Be brief. "}, {Role: infer.User, Content: "Hot?\n"}}
+	for rendered, want := range map[string][]infer.Message{
+		"<s>Be brief. </s><u>Hot?\n</u>": ms,
+		"<s>Be brief.</s><u>Hot?</u>":    {{Role: infer.System, Content: "Be brief."}, {Role: infer.User, Content: "Hot?"}},
+		"<s>Be brief.</s><u>Cold?</u>":   nil,
+		"<u>Hot?</u><s>Be brief.</s>":    nil,
+	} {
+		got := newAsked(infer.Prompt{Messages: ms}, rendered).Sent()
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s:\n%s", rendered, diff)
+		}
+	}
+	for _, s := range [][]Span{{{"user", 2, 99}}, {{"user", 3, 2}}, {{"system", 0, 3}, {"user", 2, 4}}} {
+		if got := (Asked{Rendered: "<u>Hot?</u>", Messages: s}).Sent(); got != nil {
+			t.Errorf("spans %v give %v", s, got)
+		}
 	}
 }

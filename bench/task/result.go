@@ -136,9 +136,37 @@ type Row struct {
 	// the answer, Stop why the output ended (infer.StopEnd, infer.StopLength), "" where it
 	// could not be cut.
 	Input, Target, Output, Stop string
-	Scores                      []Score
+	// Said is what the model wrote after Input; "" where it was asked for probabilities, or
+	// its answer was given.
+	Said string
+	// Asked are the questions of the unit, in their order.
+	Asked  []Asked
+	Scores []Score
 	// Steps are what each step cost, without their data.
 	Steps []run.Sample
+}
+
+// Asked is one question that a unit asked of a model.
+type Asked struct {
+	Role, About string // of the model; what was asked about, such as "turn 4"
+	Prompt      string // its hash; "" where none is recorded
+	Said, Stop  string // what the model wrote, as in Row
+	// P are the probabilities of the answers over the whole vocabulary; nil where it wrote.
+	P        map[string]float64
+	Mass     float64              // of all answers together
+	Top      []infer.TokenLogprob // raw alternatives, where they were kept
+	Unscored string               // why there is no usable answer
+}
+
+// PromptsOf are the hashes of the prompts of a step that asked n questions; of a step that
+// recorded another number nothing is known.
+func PromptsOf(steps []run.Sample, name string, n int) []string {
+	for _, s := range steps {
+		if s.Step == name && len(s.Prompts) == n {
+			return s.Prompts
+		}
+	}
+	return make([]string, n)
 }
 
 // Score is one metric of a unit.

@@ -65,14 +65,55 @@ func (r *Result) Table(context.Context) (task.Table, error) {
 		// of the line that it speaks.
 		input := task.LastPrompt(d.Steps, StepDecide, StepUtterance)
 		t.Rows = append(t.Rows, task.Row{Key: d.Key, Value: row, Prompt: &row.Prompt, Cluster: d.Context, Input: input, Target: strconv.Itoa(d.Gold), Output: answer,
-			Stop:   infer.StopEnd, // a choice is whole: nothing of it could be cut
-			Scores: []task.Score{score}, Steps: d.Steps})
+			Stop: infer.StopEnd, // a choice is whole: nothing of it could be cut
+			Said: d.said(), Asked: d.asked(), Scores: []task.Score{score}, Steps: d.Steps})
 	}
 	if answer := Constant(predicted); answer != "" {
 		t.Constant = true
 		t.Cautions = append(t.Cautions, Degenerate+" "+answer+": its accuracy has no standard error")
 	}
 	return t, nil
+}
+
+// said is the line that a tuned model speaks; others are asked for no text but reasoning.
+func (d Decided) said() string {
+	if d.Line == nil {
+		return ""
+	}
+	return d.Line.Text
+}
+
+// asked are the questions that led to the decision.
+func (d Decided) asked() (out []task.Asked) {
+	if d.Reasoning != "" {
+		out = append(out, task.Asked{Role: Role, About: "reasoning", Prompt: task.PromptsOf(d.Steps, StepReason, 1)[0], Said: d.Reasoning, Stop: d.Stop})
+	}
+	switch d.Mode {
+	case Stream:
+		prompts := task.PromptsOf(d.Steps, StepDecide, len(d.Curve))
+		for i, p := range d.Curve {
+			out = append(out, task.Asked{Role: Role, About: fmt.Sprintf("turn %d", p.Turn), Prompt: prompts[i], P: map[string]float64{"yes": p.P, "no": p.No},
+				Mass: p.Mass, Top: p.Top, Unscored: p.Unscored})
+		}
+	case DualHead:
+		for _, p := range d.Curve {
+			out = append(out, task.Asked{Role: Role, About: fmt.Sprintf("turn %d", p.Turn), P: map[string]float64{"speak": p.P}, Mass: p.Mass, Unscored: p.Unscored})
+		}
+	default:
+		if len(d.Curve) == 0 {
+			break
+		}
+		q := task.Asked{Role: Role, About: "the turn", Prompt: task.PromptsOf(d.Steps, StepDecide, 1)[0], P: map[string]float64{}, Mass: d.Curve[0].Mass, Top: d.Curve[0].Top,
+			Unscored: d.Unscored}
+		for _, p := range d.Curve {
+			q.P[fmt.Sprintf("turn %d", p.Turn)] = p.P
+		}
+		out = append(out, q)
+	}
+	if d.Line != nil && d.Line.Text != "" {
+		out = append(out, task.Asked{Role: Role, About: "line", Prompt: task.LastPrompt(d.Steps, StepUtterance), Said: d.Line.Text, Stop: d.Line.Stop})
+	}
+	return out
 }
 
 // row is the decision's row, without what it shares with the run's others.

@@ -32,7 +32,10 @@ of a mediation run, finished or not.
                        is null or an empty field (ccmed help formats)
   inspect              a log of inspect_ai: JSON, or its zip archive when the file
                        ends in .eval; in a folder that exists under Inspect's own
-                       name, as inspect view lists it
+                       name, as inspect view lists it. System, user and assistant
+                       messages apart, and an event for each question with its
+                       probabilities; the assistant says what the model wrote, and
+                       nothing where it was asked for probabilities alone
   lm-eval              a folder with the results and samples files of
                        lm-evaluation-harness, one task a condition
 

@@ -20,7 +20,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from inspect_ai.analysis import evals_df, samples_df
-from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
+from inspect_ai.event import ModelEvent
+from inspect_ai.log import EvalLog, EvalSample, list_eval_logs, read_eval_log
 from inspect_ai.scorer import SampleScore
 from pydantic import TypeAdapter
 
@@ -36,6 +37,8 @@ class Run:
         self.metrics = self.found["metrics"]
         self.timing = self.found["task"] == "timing"
         self.samples = [json.loads(line) for line in (folder / "run" / "samples.jsonl").open()]
+        prompts = [json.loads(line) for line in (folder / "run" / "prompts.jsonl").open()]
+        self.prompts = {p["hash"]: p["rendered"] for p in prompts}
 
     def log(self) -> EvalLog:
         return read_eval_log(str(self.folder / "log.eval"))
@@ -157,13 +160,61 @@ def test_inspect_log(run: Run) -> None:
             else:
                 got[metric] = inspect_ai.scorer.value_to_float()(score.value)
         assert got == run.expected()[key], key
-        asked = s.messages[:-1]  # nobody was asked for a line that was given
-        assert s.input == (asked[0].text if asked else "")
-        assert s.output.completion == s.messages[-1].text
+        check_messages(run, s)
+        check_events(run, s)
     usage = run.found["usage"]["usage"]
     assert sum(u.input_tokens for u in log.stats.model_usage.values()) == usage["evaluated"]
     assert sum(u.output_tokens for u in log.stats.model_usage.values()) == usage["generated"]
     assert sum(u.input_tokens_cache_read or 0 for u in log.stats.model_usage.values()) == usage["cached"]
+
+
+def check_messages(run: Run, s: EvalSample) -> None:
+    """System and user stand apart, and the assistant says what the model wrote and nothing else."""
+    said = {}
+    for one in run.samples:
+        if one["step"] == "utterance" and one["data"]["source"] == "model":
+            said[one["item"], one["condition"]] = one["data"]["text"]
+    want = said.get((s.metadata["item"], s.metadata["condition"]))
+    asked = s.messages if want is None else s.messages[:-1]
+    if asked:  # nobody was asked for a line that was given
+        assert [m.role for m in asked] == ["system", "user"]
+        assert isinstance(s.input, list) and [m.text for m in s.input] == [m.text for m in asked]
+        assert "<|im_start|>" not in asked[0].text + asked[1].text
+    assert want is None or (s.messages[-1].role, s.messages[-1].text) == ("assistant", want)
+    assert s.output.completion == (want or "") and len(s.output.choices) == (0 if want is None else 1)
+
+
+def check_events(run: Run, s: EvalSample) -> None:
+    """There is one event a question, with its prompt, and its probabilities or what was said."""
+    events = [e for e in s.events if isinstance(e, ModelEvent)]
+    assert len(events) == len(s.events)
+    key = {k: s.metadata[k] for k in ("item", "condition", "repeat")}
+    steps = {one["step"]: one for one in run.samples if key.items() <= one.items()}
+    hashes = [
+        h
+        for step in ("reason", "decide", "utterance", "simulate", "label", "judge")
+        if step in steps
+        for h in steps[step].get("prompts", [])
+    ]
+    rendered = [run.prompts[h] for h in hashes]
+    assert len(events) == len(rendered) > 0 or not hashes
+    for event, prompt in zip(events, rendered, strict=True):
+        roles = [m.role for m in event.input]
+        assert roles[0] == "system" and roles[-1] == "user"
+        assert roles == ["system", "user"] or event.role == "simulator"  # who plays a speaker is sent its earlier turns
+        assert all(m.text.strip() in prompt for m in event.input)
+        generated = "probabilities" not in (event.metadata or {})
+        assert bool(event.output.choices) == generated
+    if "decide" in steps and key["condition"] == "stream":
+        curve = steps["decide"]["data"]["curve"]
+        got = [e.metadata and e.metadata["probabilities"] for e in events]
+        assert got == [{"yes": p["p"], "no": p.get("no", 0)} for p in curve]
+    if "label" in steps and not steps["label"].get("unscored"):
+        data = steps["label"]["data"]
+        labels = [e for e in events if e.role == "labeller"]
+        for event, label in zip(labels, [data["pre"], *(data.get("after") or [])], strict=True):
+            assert event.metadata and list(event.metadata["probabilities"].values()) == label["p"]
+            assert event.metadata["about"] == f"stage after turn {label['turn']}"
 
 
 def test_inspect_computes_the_same_results(run: Run) -> None:

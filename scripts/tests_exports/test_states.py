@@ -75,7 +75,7 @@ def test_folds_keep_groups_together() -> None:
 @pytest.mark.parametrize("cell", CELLS)
 def test_scikit_learn_finds_the_same(store: ccmed_runs.Run, cell: str) -> None:
     archive = np.load(HERE / "arrays" / f"{cell}.residual.npz")
-    y, fold = archive["y"], archive["fold"]
+    X, y, fold = archive["X"].astype(np.float64), archive["y"], archive["fold"]
     of = dict(zip(("context", "text", "position"), cell.split("."), strict=True))
     found = next(c for c in store.findings["cells"] if of.items() <= c["cell"].items())
     for k, layer in enumerate(found["layers"]):
@@ -84,10 +84,10 @@ def test_scikit_learn_finds_the_same(store: ccmed_runs.Run, cell: str) -> None:
             p = np.full((len(y), 3), np.nan)
             for held in range(3):
                 train, test = (partition != held) & (partition >= 0), partition == held
-                scale = StandardScaler().fit(archive["X"][k][train])
+                scale = StandardScaler().fit(X[k][train])
                 probe = LogisticRegression(C=next(penalties), max_iter=10_000, tol=1e-10)
-                probe.fit(scale.transform(archive["X"][k][train]), y[train])
-                p[test] = probe.predict_proba(scale.transform(archive["X"][k][test]))
+                probe.fit(scale.transform(X[k][train]), y[train])
+                p[test] = probe.predict_proba(scale.transform(X[k][test]))
             tested = partition >= 0
             hits.append(np.mean(p[tested].argmax(axis=1) == y[tested]))
             losses.append(log_loss(y[tested], p[tested]))
