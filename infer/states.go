@@ -13,7 +13,7 @@ type Sequence struct {
 	Tokens []int32
 	At     []int
 	// Prompt is how many of the tokens are the prompt's, the others being the answer's; 0
-	// for a text that is no prompt. Hash is the prompt's. Both say what an edited model
+	// for a text that is no prompt, which only edits of every token can change. Hash is the prompt's. Both say what an edited model
 	// changes, and a plain one needs neither.
 	Prompt int
 	Hash   string

@@ -141,7 +141,7 @@ func TestLogitsThatAreNoNumbers(t *testing.T) {
 		if len(logits) < 2 {
 			continue
 		}
-		e := &Engine{}
+		e := &Engine{weights: &weights{}}
 		if c := e.choice(logits, [][]llama.Token{{0}, {1}}); c.Unscored != ReasonNaN || c.Argmax() != -1 || c.Bound[0] != 1 {
 			t.Errorf("%s: %+v", name, c)
 		}

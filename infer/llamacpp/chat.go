@@ -33,10 +33,11 @@ func (e *Engine) Chat(ctx context.Context, p infer.Prompt, o infer.Params) (infe
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err := e.ready(o); err != nil {
+	if err := e.ready(ctx, o, false); err != nil {
 		return infer.Reply{}, err
 	}
-	prompt, err := e.fitting(parts)
+	m := e.plan(p.Hash())
+	prompt, err := e.fitting(parts, m)
 	if err != nil {
 		return infer.Reply{}, err
 	}
@@ -50,7 +51,7 @@ func (e *Engine) Chat(ctx context.Context, p infer.Prompt, o infer.Params) (infe
 	if err := e.pushFinite(ctx, prompt[keep:]); err != nil {
 		return infer.Reply{}, err
 	}
-	out, err := e.generate(ctx, o)
+	out, err := e.generate(ctx, m.answer, o)
 	if err != nil {
 		return infer.Reply{}, err
 	}
@@ -111,8 +112,9 @@ func cutAt(s string, stops []string) string {
 	return s[:end]
 }
 
-// generate samples from the logits of the last evaluated token on.
-func (e *Engine) generate(ctx context.Context, o infer.Params) (*generated, error) {
+// generate samples from the logits of the last evaluated token on; the edit is made at what
+// is sampled.
+func (e *Engine) generate(ctx context.Context, edit editID, o infer.Params) (*generated, error) {
 	chain, err := e.sampler(o)
 	if err != nil {
 		return nil, err
@@ -144,7 +146,7 @@ func (e *Engine) generate(ctx context.Context, o infer.Params) (*generated, erro
 		if left == 0 || think == 0 || len(e.resident) >= e.numCtx {
 			return g, nil
 		}
-		if err := e.pushFinite(ctx, []llama.Token{t}); err != nil {
+		if err := e.pushFinite(ctx, []step{{t, edit}}); err != nil {
 			return nil, err
 		}
 	}
@@ -152,7 +154,7 @@ func (e *Engine) generate(ctx context.Context, o infer.Params) (*generated, erro
 
 // pushFinite evaluates tokens and checks that the last one's logits can be
 // sampled from: llama.cpp asserts it.
-func (e *Engine) pushFinite(ctx context.Context, tokens []llama.Token) error {
+func (e *Engine) pushFinite(ctx context.Context, tokens []step) error {
 	return e.push(ctx, tokens, []int{len(tokens) - 1}, func(_ int, logits []float32) error {
 		if !finite(logits) {
 			return errors.Join(errors.New("llamacpp: "+ReasonNaN), e.forget())

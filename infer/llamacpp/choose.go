@@ -44,16 +44,16 @@ func (e *Engine) Choose(ctx context.Context, ps []infer.Prompt, as []infer.Answe
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err := e.ready(o); err != nil {
+	if err := e.ready(ctx, o, false); err != nil {
 		return nil, err
 	}
 	answers, err := e.answerTokens(as)
 	if err != nil {
 		return nil, err
 	}
-	seqs := make([][]llama.Token, len(ps))
+	seqs := make([][]step, len(ps))
 	for i := range ps {
-		if seqs[i], err = e.fitting(parts[i]); err != nil {
+		if seqs[i], err = e.fitting(parts[i], e.plan(ps[i].Hash())); err != nil {
 			return nil, fmt.Errorf("prompt %d of %d: %w", i+1, len(ps), err)
 		}
 	}
@@ -63,7 +63,7 @@ func (e *Engine) Choose(ctx context.Context, ps []infer.Prompt, as []infer.Answe
 	}
 	for i := range choices {
 		if c := &choices[i]; opensThinking(*c, as) {
-			if err := e.chooseAfterThinking(ctx, seqs[i], answers, o, c); err != nil {
+			if err := e.chooseAfterThinking(ctx, seqs[i], e.plan(ps[i].Hash()).answer, answers, o, c); err != nil {
 				return nil, err
 			}
 		}
@@ -95,13 +95,13 @@ func (e *Engine) answerTokens(as []infer.Answer) ([][]llama.Token, error) {
 }
 
 // chooseTree evaluates the prefix tree of the sequences, depth first.
-func (e *Engine) chooseTree(ctx context.Context, seqs [][]llama.Token, answers [][]llama.Token) ([]infer.Choice, error) {
+func (e *Engine) chooseTree(ctx context.Context, seqs [][]step, answers [][]llama.Token) ([]infer.Choice, error) {
 	choices := make([]infer.Choice, len(seqs))
 	if len(seqs) > 0 {
 		e.switchSlot(seqs[0])
 	}
 	order := depthFirst(seqs, e.resident)
-	var before []llama.Token
+	var before []step
 	for len(order) > 0 {
 		// A chain: each sequence begins with the one before it. One pass over
 		// the longest gives the logits of all.
@@ -230,13 +230,13 @@ func opensThinking(c infer.Choice, as []infer.Answer) bool {
 // chooseAfterThinking generates reasoning greedily and replaces the choice by
 // the one after it. Text that turns out to be no reasoning leaves the choice as
 // it was.
-func (e *Engine) chooseAfterThinking(ctx context.Context, seq []llama.Token, answers [][]llama.Token, o infer.Params, c *infer.Choice) error {
+func (e *Engine) chooseAfterThinking(ctx context.Context, seq []step, edit editID, answers [][]llama.Token, o infer.Params, c *infer.Choice) error {
 	limit := o.ThinkTokens
 	if limit <= 0 {
 		limit = defaultThinkTokens
 	}
 	var logits []float32
-	push := func(ts []llama.Token) error {
+	push := func(ts []step) error {
 		return e.push(ctx, ts, []int{len(ts) - 1}, func(_ int, row []float32) error {
 			logits = append(logits[:0], row...)
 			if top, _ := normaliser(row); math.IsNaN(top) || math.IsInf(top, 0) {
@@ -277,7 +277,7 @@ func (e *Engine) chooseAfterThinking(ctx context.Context, seq []llama.Token, ans
 			return nil
 		}
 		text += piece
-		if err := push(next); err != nil {
+		if err := push(steps(next, edit)); err != nil {
 			return err
 		}
 	}

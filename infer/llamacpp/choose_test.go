@@ -273,7 +273,7 @@ func TestChooseRefuses(t *testing.T) {
 }
 
 func TestChoiceOfOddLogits(t *testing.T) {
-	e := &Engine{}
+	e := &Engine{weights: &weights{}}
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	for name, c := range map[string]struct {
 		logits   []float32
@@ -322,16 +322,16 @@ func TestLargest(t *testing.T) {
 func TestDepthFirst(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 500 {
-		seqs := make([][]llama.Token, 1+r.IntN(8))
+		seqs := make([][]step, 1+r.IntN(8))
 		nodes := map[string]bool{}
 		for i := range seqs {
 			for range 1 + r.IntN(6) {
-				seqs[i] = append(seqs[i], llama.Token(r.IntN(3)))
+				seqs[i] = append(seqs[i], step{llama.Token(r.IntN(2)), editID(r.IntN(2))})
 				nodes[fmt.Sprint(seqs[i])] = true
 			}
 		}
 		for _, warm := range []bool{false, true} {
-			var path []llama.Token
+			var path []step
 			if warm {
 				path = slices.Clone(seqs[r.IntN(len(seqs))])
 			}

@@ -56,6 +56,13 @@ type Options struct {
 // Engine is an open model. It is safe for concurrent use and answers one request
 // at a time.
 type Engine struct {
+	*weights
+	edits  *editing // nil where nothing is changed
+	closed bool
+}
+
+// weights are what an engine shares with those that Edited makes of it.
+type weights struct {
 	opts     Options
 	onGPU    bool
 	template *chatTemplate // nil where Options.Render renders
@@ -73,11 +80,14 @@ type Engine struct {
 	batch    llama.Batch
 	numCtx   int
 	texts    map[string][]llama.Token
-	resident []llama.Token // the tokens whose keys and values are in the slot in use, in order of position
-	slot     llama.SeqId   // the slot in use
-	idle     [slots][]llama.Token
-	tap      *tap // of the context, where it is the one that hidden states are read in
+	resident []step      // what the keys and values in the slot in use are of, in order of position
+	slot     llama.SeqId // the slot in use
+	idle     [slots][]step
+	tap      *tap // of the context, where it has one
+	reading  bool // the context is the one that hidden states are read in
 	stop     *stop
+	changes  changes
+	users    int // engines that are not closed
 }
 
 // slots is how many token paths the cache keeps side by side. Two, because a
@@ -124,8 +134,9 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{opts: o, onGPU: onGPU, model: model, vocabulary: v, stop: newStop(), batch: llama.BatchInit(int32(o.Batch), 0, 1),
-		blocks: int(llama.ModelNLayer(model)), width: int(llama.ModelNEmbd(model))}
+	e := &Engine{weights: &weights{users: 1, opts: o, onGPU: onGPU, model: model, vocabulary: v, stop: newStop(), batch: llama.BatchInit(int32(o.Batch), 0, 1),
+		blocks: int(llama.ModelNLayer(model)), width: int(llama.ModelNEmbd(model)),
+		changes: changes{numbers: map[string]editID{}, hooked: map[int]bool{}}}}
 	if err := e.start(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -215,7 +226,7 @@ func (e *Engine) contextParams(n, slots int) llama.ContextParams {
 // resize makes the context one of n tokens for chatting and choosing. Another
 // context is replaced, and its cache lost.
 func (e *Engine) resize(n int) error {
-	if n == e.numCtx && e.llama != 0 && e.tap == nil {
+	if n == e.numCtx && e.llama != 0 && !e.reading {
 		return nil
 	}
 	if err := e.dropContext(); err != nil {
@@ -227,8 +238,8 @@ func (e *Engine) resize(n int) error {
 // dropContext frees the context, if there is one.
 func (e *Engine) dropContext() error {
 	c := e.llama
-	e.llama, e.memory, e.numCtx, e.tap = 0, 0, 0, nil
-	e.resident, e.slot, e.idle = nil, 0, [slots][]llama.Token{}
+	e.llama, e.memory, e.numCtx, e.tap, e.reading = 0, 0, 0, nil, false
+	e.resident, e.slot, e.idle, e.changes.vector = nil, 0, [slots][]step{}, 0
 	if c == 0 {
 		return nil
 	}
@@ -255,15 +266,20 @@ func (e *Engine) newContext(n int, p llama.ContextParams) error {
 	return nil
 }
 
-// ready is called with the mutex held, before anything is evaluated.
-func (e *Engine) ready(o infer.Params) error {
+// ready is called with the mutex held, before anything is evaluated. An answer is given
+// where a text is evaluated that the model did not just write.
+func (e *Engine) ready(ctx context.Context, o infer.Params, given bool) error {
 	if e.model == 0 {
 		return ErrClosed
 	}
-	if o.NumCtx > 0 {
-		return e.resize(o.NumCtx)
+	n := o.NumCtx
+	if n <= 0 {
+		n = e.opts.NumCtx
 	}
-	return e.resize(e.opts.NumCtx)
+	if err := e.resize(n); err != nil || e.edits == nil {
+		return err
+	}
+	return e.readyToEdit(ctx, given)
 }
 
 // fewestRows is the fewest tokens of a prompt that are evaluated together. A
@@ -275,7 +291,7 @@ const fewestRows = 2
 // resume cuts the cached path back to where the evaluation of prompt goes on so
 // that the logits after its token first-1 and later ones can be had, and returns
 // how many tokens are kept.
-func (e *Engine) resume(prompt []llama.Token, first int) (int, error) {
+func (e *Engine) resume(prompt []step, first int) (int, error) {
 	return e.rewind(max(0, min(commonPrefix(e.resident, prompt), first-fewestRows)))
 }
 
@@ -305,7 +321,7 @@ func (e *Engine) rewind(keep int) (int, error) {
 
 // switchSlot takes the slot whose path has most in common with prompt, or, where
 // that is less than half of the prompt, the one that was left longest ago.
-func (e *Engine) switchSlot(prompt []llama.Token) {
+func (e *Engine) switchSlot(prompt []step) {
 	e.idle[e.slot] = e.resident
 	other := 1 - e.slot
 	mine, theirs := commonPrefix(e.resident, prompt), commonPrefix(e.idle[other], prompt)
@@ -317,7 +333,7 @@ func (e *Engine) switchSlot(prompt []llama.Token) {
 
 // forget empties the cache.
 func (e *Engine) forget() error {
-	e.resident, e.idle = e.resident[:0], [slots][]llama.Token{}
+	e.resident, e.idle = e.resident[:0], [slots][]step{}
 	if err := llama.MemoryClear(e.memory, true); err != nil {
 		return fmt.Errorf("llamacpp: clearing the cache: %w", err)
 	}
@@ -327,8 +343,8 @@ func (e *Engine) forget() error {
 // push evaluates tokens at the end of the cached path. At the indices of tokens
 // in want, ascending, it calls row with the index and the logits of the token
 // that follows; they are valid during the call only.
-func (e *Engine) push(ctx context.Context, tokens []llama.Token, want []int, row func(i int, logits []float32) error) error {
-	return e.advance(ctx, tokens, want, e.opts.Batch, func(done int, outputs []int) error {
+func (e *Engine) push(ctx context.Context, tokens []step, want []int, row func(i int, logits []float32) error) error {
+	return e.advance(ctx, tokens, want, func(done int, outputs []int) error {
 		for _, i := range outputs {
 			logits, err := llama.GetLogitsIth(e.llama, int32(i), e.size)
 			if err != nil || logits == nil {
@@ -342,11 +358,19 @@ func (e *Engine) push(ctx context.Context, tokens []llama.Token, want []int, row
 	})
 }
 
-// advance evaluates tokens at the end of the cached path, at most limit at a
-// time, with outputs at the indices of tokens in want, ascending. After each
+// limit is the most tokens of one evaluation. Where tensors are read or changed, no more
+// than are computed together: a tensor holds just the tokens of one.
+func (e *Engine) limit() int {
+	if e.tap != nil {
+		return e.tapLimit()
+	}
+	return e.opts.Batch
+}
+
+// advance evaluates tokens at the end of the cached path, with outputs at the indices of tokens in want, ascending. After each
 // evaluation it calls evaluated with the number of tokens before it and the
 // indices of the outputs in it.
-func (e *Engine) advance(ctx context.Context, tokens []llama.Token, want []int, limit int, evaluated func(done int, outputs []int) error) error {
+func (e *Engine) advance(ctx context.Context, tokens []step, want []int, evaluated func(done int, outputs []int) error) error {
 	for done := 0; done < len(tokens); {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -354,7 +378,7 @@ func (e *Engine) advance(ctx context.Context, tokens []llama.Token, want []int, 
 		if err := e.batch.Clear(); err != nil {
 			return fmt.Errorf("llamacpp: filling a batch: %w", err)
 		}
-		n := min(limit, len(tokens)-done)
+		n := min(e.limit(), len(tokens)-done)
 		if len(want) > maxOutputs {
 			n = min(n, want[maxOutputs]-done)
 		}
@@ -367,15 +391,23 @@ func (e *Engine) advance(ctx context.Context, tokens []llama.Token, want []int, 
 			if output {
 				outputs = append(outputs, i)
 			}
-			if err := e.batch.Add(tokens[done+i], llama.Pos(len(e.resident)+i), []llama.SeqId{e.slot}, output); err != nil {
+			if err := e.batch.Add(tokens[done+i].token, llama.Pos(len(e.resident)+i), []llama.SeqId{e.slot}, output); err != nil {
 				return fmt.Errorf("llamacpp: filling a batch: %w", err)
 			}
 		}
 		if e.tap != nil {
 			e.tap.expect(n, outputs)
 		}
+		if err := e.edit(tokens[done:done+n], outputs); err != nil {
+			return err
+		}
 		if err := e.decode(ctx); err != nil {
 			return errors.Join(err, e.forget())
+		}
+		if e.tap != nil {
+			if err := e.tap.edited(); err != nil {
+				return errors.Join(err, e.forget())
+			}
 		}
 		e.resident = append(e.resident, tokens[done:done+n]...)
 		if err := evaluated(done, outputs); err != nil {
@@ -420,7 +452,11 @@ func (e *Engine) Model(ctx context.Context) (infer.Model, error) {
 		}
 		e.id.Digest = d
 	}
-	return e.id, nil
+	m := e.id
+	if e.edits != nil {
+		m.Edits = e.edits.hash
+	}
+	return m, nil
 }
 
 // Embed returns infer.ErrUnsupported: sentence embeddings come from a model made
@@ -429,11 +465,16 @@ func (e *Engine) Embed(context.Context, []string) ([][]float32, error) {
 	return nil, infer.ErrUnsupported
 }
 
-// Close frees the model.
+// Close frees the model, when the engines that Edited made of this one, or this one of, are
+// closed too.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.model == 0 {
+	if e.closed {
+		return nil
+	}
+	e.closed = true
+	if e.users--; e.users > 0 {
 		return nil
 	}
 	err := errors.Join(llama.BatchFree(e.batch), e.dropContext(), llama.ModelFree(e.model))

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/ccmed/ccmed/infer"
-	"github.com/hybridgroup/yzma/pkg/llama"
 )
 
 // Render returns the prompt as the model reads it, its lead-in included. A
@@ -97,9 +96,9 @@ func (e *Engine) CountTokens(ctx context.Context, rendered string) (int, error) 
 	return len(ts), err
 }
 
-// fitting returns the prompt's tokens, or an *infer.ContextError when they leave
+// fitting returns the prompt's path, or an *infer.ContextError when they leave
 // no room for an answer.
-func (e *Engine) fitting(parts []part) ([]llama.Token, error) {
+func (e *Engine) fitting(parts []part, m plan) ([]step, error) {
 	ts, err := e.promptTokens(parts)
 	if err != nil {
 		return nil, err
@@ -110,5 +109,5 @@ func (e *Engine) fitting(parts []part) ([]llama.Token, error) {
 	if need := len(ts) + 1; need > e.numCtx {
 		return nil, &infer.ContextError{Need: need, Have: e.numCtx}
 	}
-	return ts, nil
+	return m.path(ts, len(ts)), nil
 }

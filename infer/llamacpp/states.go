@@ -28,7 +28,8 @@ func (e *Engine) Width() int { return e.width }
 //
 // Every node of the prefix tree is evaluated once, and what the previous call
 // left in the cache is used (but for a token before each first wanted one). On
-// the CPU a state is the same to the bit whatever else is asked for.
+// the CPU a state is the same to the bit whatever else is asked for. Of an edited model
+// the states are those after its edits, see infer.Sequence.
 //
 // States and Chat use contexts of their own, and one gives way to the other, so
 // that both never take memory at once: alternating between them costs the cache.
@@ -47,14 +48,20 @@ func (e *Engine) States(ctx context.Context, seqs []infer.Sequence, layers []str
 	}
 	r := reading{layers: layers, row: row, bad: make([]infer.NonFinite, len(layers))}
 	for i, s := range seqs {
-		if err := r.add(s, e.size, e.opts.NumCtx); err != nil {
+		if s.Prompt == 0 && e.edits.needPrompt() {
+			return fmt.Errorf("llamacpp: text %d of %d is no prompt, and the edits are made at a prompt's end or in its answer; learn them with --scope all", i+1, len(seqs))
+		}
+		if err := r.add(s, e.size, e.opts.NumCtx, e.plan(s.Hash)); err != nil {
 			return fmt.Errorf("sequence %d of %d: %w", i+1, len(seqs), err)
 		}
 	}
-	if err := e.tapContext(ctx); err != nil {
+	if err := e.readingContext(ctx); err != nil {
 		return err
 	}
-	var err error
+	err := e.checkEdited()
+	if err != nil {
+		return err
+	}
 	if e.tap.tensors, err = e.tensorsOf(layers); err != nil {
 		return err
 	}
@@ -92,12 +99,21 @@ func (e *Engine) checkLayers(layers []string) error {
 // than are computed together, so that a tensor holds just the tokens of one.
 func (e *Engine) tapLimit() int { return max(e.opts.UBatch, 2*fewestRows) }
 
-// tapContext makes the context one with a tap, of one slot, and lists the
-// tensors that the model's graph computes.
-func (e *Engine) tapContext(ctx context.Context) error {
-	if e.tap != nil {
+// readingContext makes the context the one that states are read in, of one slot.
+func (e *Engine) readingContext(ctx context.Context) error {
+	if e.reading {
 		return nil
 	}
+	if err := e.tapContext(ctx, e.opts.NumCtx, 1); err != nil {
+		return err
+	}
+	e.reading = true
+	return nil
+}
+
+// tapContext makes the context one with a tap, of so many slots, n tokens each, and lists
+// the tensors that the model's graph computes.
+func (e *Engine) tapContext(ctx context.Context, n, slots int) error {
 	callback, err := evalCallback(library.info.Dir)
 	if err != nil {
 		return err
@@ -106,17 +122,17 @@ func (e *Engine) tapContext(ctx context.Context) error {
 		return err
 	}
 	t := &tap{width: e.width}
-	p := e.contextParams(e.opts.NumCtx, 1)
+	p := e.contextParams(n, slots)
 	p.NBatch, p.NUbatch = uint32(e.tapLimit()), uint32(e.tapLimit())
 	p.CbEval, p.CbEvalUserData = callback, uintptr(e.model)
 	taps.Store(uintptr(e.model), t)
-	if err := e.newContext(e.opts.NumCtx, p); err != nil {
+	if err := e.newContext(n, p); err != nil {
 		taps.Delete(uintptr(e.model))
 		return err
 	}
 	e.tap = t
 	t.listing = true
-	err = e.advance(ctx, []llama.Token{0, 0}, []int{1}, e.tapLimit(), func(int, []int) error { return nil })
+	err = e.advance(ctx, make([]step, 2), []int{1}, func(int, []int) error { return nil })
 	t.listing = false
 	if err != nil {
 		return errors.Join(err, e.dropContext())
@@ -128,6 +144,9 @@ func (e *Engine) tapContext(ctx context.Context) error {
 // later a step in the graph the earlier here: some models scale them.
 var embedTensors = []string{"inp_scaled", "embd"}
 
+// blockTensor names a block's output in the model's graph.
+func blockTensor(block int) string { return fmt.Sprintf("l_out-%d", block-1) }
+
 // tensorsOf returns the names of the tensors of the model's graph that hold the
 // layers' states.
 func (e *Engine) tensorsOf(layers []string) ([]string, error) {
@@ -137,7 +156,7 @@ func (e *Engine) tensorsOf(layers []string) ([]string, error) {
 		var block int
 		switch _, err := fmt.Sscanf(l, "block.%d", &block); {
 		case err == nil:
-			names = []string{fmt.Sprintf("l_out-%d", block-1)}
+			names = []string{blockTensor(block)}
 		case l == infer.LayerEmbed:
 			names = embedTensors
 		default:
@@ -157,13 +176,13 @@ func (e *Engine) tensorsOf(layers []string) ([]string, error) {
 type reading struct {
 	layers  []string
 	row     func(seq, pos, layer int, x []float32) error
-	seqs    [][]llama.Token
+	seqs    [][]step
 	pending [][]int // by sequence: the wanted tokens that no visit reads yet, ascending
 	bad     []infer.NonFinite
 }
 
 // add checks a sequence for a model with that many tokens and that context.
-func (r *reading) add(s infer.Sequence, vocabulary, numCtx int) error {
+func (r *reading) add(s infer.Sequence, vocabulary, numCtx int, m plan) error {
 	if len(s.Tokens) > numCtx {
 		return &infer.ContextError{Need: len(s.Tokens), Have: numCtx}
 	}
@@ -178,20 +197,23 @@ func (r *reading) add(s infer.Sequence, vocabulary, numCtx int) error {
 	if len(at) > 0 && (at[0] < 0 || at[len(at)-1] >= len(tokens)) {
 		return fmt.Errorf("llamacpp: states are wanted at tokens %v of a text of %d tokens", s.At, len(tokens))
 	}
-	r.seqs, r.pending = append(r.seqs, tokens), append(r.pending, at)
+	if s.Prompt < 0 || s.Prompt > len(tokens) {
+		return fmt.Errorf("llamacpp: %d tokens are the prompt's, of a text of %d", s.Prompt, len(tokens))
+	}
+	r.seqs, r.pending = append(r.seqs, m.path(tokens, s.Prompt)), append(r.pending, at)
 	return nil
 }
 
 // visit is a path down the prefix tree, up to its last wanted token.
 type visit struct {
-	path    []llama.Token
+	path    []step
 	want    []int         // ascending
 	waiting map[int][]int // by wanted token: the sequences that want it
 }
 
 // visits plans to read the prefix tree of the sequences depth first. A visit
 // reads what later sequences want in their common part with its own.
-func (r *reading) visits(resident []llama.Token) []visit {
+func (r *reading) visits(resident []step) []visit {
 	order := depthFirst(r.seqs, resident)
 	shared := make([]int, len(order)+1) // by rank: tokens in common with the sequence before
 	for i := 1; i < len(order); i++ {
@@ -231,10 +253,7 @@ func (e *Engine) read(ctx context.Context, r *reading, v visit) error {
 	for i, at := range v.want {
 		want[i] = at - keep
 	}
-	return e.advance(ctx, v.path[keep:], want, e.tapLimit(), func(done int, outputs []int) error {
-		if e.tap.err != nil {
-			return errors.Join(e.tap.err, e.forget())
-		}
+	return e.advance(ctx, v.path[keep:], want, func(done int, outputs []int) error {
 		if missing := e.tap.missing(); len(outputs) > 0 && len(missing) > 0 {
 			return errors.Join(fmt.Errorf("llamacpp: llama.cpp did not compute %s", strings.Join(missing, ", ")), e.forget())
 		}

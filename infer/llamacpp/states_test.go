@@ -285,7 +285,7 @@ func TestVisits(t *testing.T) {
 					left[fmt.Sprint(s, " at ", i)] = true
 				}
 			}
-			if err := r.add(seq, 3, 8); err != nil {
+			if err := r.add(seq, 3, 8, plan{}); err != nil {
 				t.Fatal(err)
 			}
 			if len(seq.At) > 0 {
@@ -294,7 +294,7 @@ func TestVisits(t *testing.T) {
 				}
 			}
 		}
-		var path []llama.Token
+		var path []step
 		evaluated, again := 0, 0
 		for _, v := range r.visits(nil) {
 			common := commonPrefix(path, v.path)
@@ -358,7 +358,7 @@ func BenchmarkStates(b *testing.B) {
 		for i := range 2 { // the first of a pair is now this one, now that
 			if which := (i + len(ratios)) % 2; which == 0 {
 				times[0] = timed(func() error {
-					return plain.push(ctx, prompt, []int{399}, func(int, []float32) error { return nil })
+					return plain.push(ctx, steps(prompt, 0), []int{399}, func(int, []float32) error { return nil })
 				})
 			} else {
 				times[1] = timed(func() error {

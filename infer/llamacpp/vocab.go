@@ -211,11 +211,7 @@ func (v vocabulary) tokens(text string, special bool) ([]llama.Token, error) {
 func (v vocabulary) promptTokens(parts []part) ([]llama.Token, error) {
 	var ts []llama.Token
 	for _, p := range parts {
-		tokenise := v.literalTokens
-		if !p.literal {
-			tokenise = func(s string) ([]llama.Token, error) { return v.tokens(s, true) }
-		}
-		some, err := tokenise(p.text)
+		some, err := v.tokensOf(p)
 		if err != nil {
 			return nil, err
 		}
@@ -225,6 +221,14 @@ func (v vocabulary) promptTokens(parts []part) ([]llama.Token, error) {
 		ts = append([]llama.Token{v.bos}, ts...)
 	}
 	return ts, nil
+}
+
+// tokensOf tokenises a part of a prompt.
+func (v vocabulary) tokensOf(p part) ([]llama.Token, error) {
+	if p.literal {
+		return v.literalTokens(p.text)
+	}
+	return v.tokens(p.text, true)
 }
 
 // literalTokens tokenises a text without control tokens. SentencePiece
