@@ -353,7 +353,7 @@ func (x *Extraction) states(ctx context.Context, _ infer.Backend, u run.Unit[dia
 				return run.Sample{}, err
 			}
 			bases[p.Context] = base
-			seqs = append(seqs, infer.Sequence{Tokens: base})
+			seqs = append(seqs, infer.Sequence{Tokens: base, Prompt: len(base), Hash: prompts[p.Context].Hash()})
 			add(activation.Cell{Context: p.Context, Text: TextPrompt, Position: PromptEnd}, len(base), len(base)-1)
 		}
 		text, missing, err := x.line(u.Item, p.Text)
@@ -377,7 +377,7 @@ func (x *Extraction) states(ctx context.Context, _ infer.Backend, u run.Unit[dia
 			return run.Sample{}, fmt.Errorf("the %s text changes how the prompt before it is tokenised: prompt_end would not be the same state", p.Text)
 		}
 		tokens = append(slices.Clone(tokens), x.EndOfTurn)
-		seqs = append(seqs, infer.Sequence{Tokens: tokens})
+		seqs = append(seqs, infer.Sequence{Tokens: tokens, Prompt: len(base), Hash: prompts[p.Context].Hash()})
 		add(activation.Cell{Context: p.Context, Text: p.Text, Position: ContentEnd}, len(tokens), len(tokens)-2)
 		add(activation.Cell{Context: p.Context, Text: p.Text, Position: UtteranceEnd}, len(tokens), len(tokens)-1)
 	}

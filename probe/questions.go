@@ -101,7 +101,7 @@ func (x *QuestionExtraction) states(ctx context.Context, _ infer.Backend, u run.
 			return run.Sample{}, fmt.Errorf("tokenise the question about turn %d: %w", q.Turn, err)
 		}
 		at, row := len(tokens)-1, x.first[u.Item]+i
-		seqs = append(seqs, infer.Sequence{Tokens: tokens, At: []int{at}})
+		seqs = append(seqs, infer.Sequence{Tokens: tokens, At: []int{at}, Prompt: len(tokens), Hash: q.Prompt.Hash()})
 		places[want{i, at}] = []place{{questionCell, row}}
 		out.States = append(out.States, activation.Place{Cell: questionCell, Row: row, Tokens: len(tokens), Token: at})
 		out.Turns = append(out.Turns, TurnState{Turn: q.Turn, Row: row, Label: q.Stage, Scripted: q.Turn == d.ConflictTurn, Text: q.Text})

@@ -33,7 +33,7 @@ install the package libffi8.`,
   ccmed doctor --model model.gguf`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			env := doctor.Env{Env: a.fleetEnv(), Engine: a.engineCheck}
+			env := doctor.Env{Env: a.fleetEnv(doctor.Role), Engine: a.engineCheck}
 			fs := doctor.CheckMachine(cmd.Context(), env, &m)
 			if m.Model != "" {
 				more, err := doctor.CheckModel(cmd.Context(), env, &m)

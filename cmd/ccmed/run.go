@@ -21,6 +21,7 @@ import (
 	"github.com/ccmed/ccmed/infer/fleet"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 	"github.com/ccmed/ccmed/probe"
+	"github.com/ccmed/ccmed/probe/direction"
 )
 
 // runFlags are common to every command that writes a run.
@@ -66,9 +67,19 @@ type job struct {
 	run    runFlags
 }
 
-// fleetEnv is what models take of the program.
-func (a *app) fleetEnv() fleet.Env {
-	return fleet.Env{Note: a.note, Getenv: a.getenv, Readout: openLabeller}
+// fleetEnv is what models take of the program; subject is the role whose model is measured.
+func (a *app) fleetEnv(subject string) fleet.Env {
+	return fleet.Env{Note: a.note, Getenv: a.getenv, Readout: openLabeller, Subject: subject, Edits: readEdits}
+}
+
+// readEdits reads an edit file that probe direction made.
+func readEdits(path, class string, dose float64) (*fleet.Edits, error) {
+	f, err := direction.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	edits, err := f.Edits(class, dose)
+	return &fleet.Edits{Model: f.Model.Name, Weights: f.Model.Digest, Edits: edits}, err
 }
 
 // openLabeller opens a labeller that probe train fitted: a store of questions, or its file.
@@ -90,7 +101,7 @@ func (a *app) env(j *job, set *prompt.Set) (env task.Env, opened func() *fleet.F
 		if err != nil {
 			return nil, err
 		}
-		f, err = fleet.New(a.fleetEnv(), &j.models, roles)
+		f, err = fleet.New(a.fleetEnv(j.bench.About().Subject), &j.models, roles)
 		return f, err
 	}
 	return env, func() *fleet.Fleet { return f }

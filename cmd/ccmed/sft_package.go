@@ -194,7 +194,7 @@ func (p *packageFlags) prove(ctx context.Context, a *app, pkg *sft.Package, host
 	if err != nil {
 		return err
 	}
-	if err := fleet.MakeRoom(ctx, a.fleetEnv(), &p.models); err != nil {
+	if err := fleet.MakeRoom(ctx, a.fleetEnv(""), &p.models); err != nil {
 		return err
 	}
 	gguf := filepath.Join(pkg.Dir, sft.ModelFile)

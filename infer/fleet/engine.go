@@ -38,7 +38,7 @@ func (f *Fleet) openEmbedded(ctx context.Context, s spec) (infer.Backend, error)
 	o := llamacpp.Options{ModelPath: s.model, Name: strings.TrimSuffix(filepath.Base(s.model), filepath.Ext(s.model)),
 		GPULayers: f.flags.GPULayers, Threads: f.flags.Threads, NumCtx: f.flags.NumCtx, ChatTemplate: f.template}
 	main, err := f.flags.parse(f.flags.Model)
-	o.KeepTemplate = err == nil && s != main // the other roles' files keep their own
+	o.KeepTemplate = err == nil && s.plain() != main // the other roles' files keep their own
 	if !s.isFile() {
 		// A name of Ollama's: the same weights and the server's own rendering.
 		server, err := ollama.New(f.flags.OllamaHosts(f.env.Getenv)[0], s.model, ollama.Options{Retry: f.policy()})

@@ -45,6 +45,7 @@ type Flags struct {
 	Patience       time.Duration
 	RequestTimeout time.Duration
 	ChatTemplate   string
+	Edits          []string
 }
 
 // Env is what a fleet takes of the program that it works for.
@@ -54,6 +55,11 @@ type Env struct {
 	// Readout opens a classifier of hidden states, which a role names as probe:PATH; nil
 	// where the program has none.
 	Readout func(path string) (*Readout, error)
+	// Subject is the role whose model --edit changes.
+	Subject string
+	// Edits reads what a class of an edit file changes at a dose; nil where the program
+	// edits no models.
+	Edits func(path, class string, dose float64) (*Edits, error)
 }
 
 // Register adds the flags.
@@ -70,11 +76,15 @@ func (m *Flags) Register(f *pflag.FlagSet) {
 	f.DurationVar(&m.RequestTimeout, "request-timeout", infer.DefaultTimeout, "how long a server may be silent before a request has failed; it may have to load the model first")
 	f.StringVar(&m.ChatTemplate, "chat-template", "", "chat template of a GGUF file in place of its own, or where it has none: "+
 		strings.Join(llamacpp.TemplateNames(), ", ")+", or a Jinja file")
+	f.StringArrayVar(&m.Edits, "edit", nil, "with --backend embedded: change the states of the model that is measured by `FILE,CLASS,DOSE`, a file of ccmed probe direction; repeat it for several")
 	f.BoolVar(&m.ContinueFinal, "continue-final", false, "with --backend openai: the server continues an unfinished assistant message (vLLM does)")
 }
 
-// spec is one model as the user named it.
-type spec struct{ backend, model string }
+// spec is one model as the user named it, and the values of --edit that change it.
+type spec struct{ backend, model, edits string }
+
+// plain is the model without edits.
+func (s spec) plain() spec { return spec{backend: s.backend, model: s.model} }
 
 func (s spec) String() string { return s.backend + ":" + s.model }
 
@@ -84,7 +94,7 @@ func (m *Flags) parse(s string) (spec, error) {
 		return spec{}, usage.Errorf("no model given; name one with --model (`ollama list` shows what the server has) or give a GGUF file")
 	}
 	if b, rest, ok := strings.Cut(s, ":"); ok && (b == infer.ReadoutBackend || slices.Contains(backends, b)) {
-		return spec{b, rest}, nil
+		return spec{backend: b, model: rest}, nil
 	}
 	backend := m.Backend
 	if backend == "" {
@@ -96,7 +106,7 @@ func (m *Flags) parse(s string) (spec, error) {
 	if !slices.Contains(backends, backend) {
 		return spec{}, usage.Errorf("unknown backend %q; known are %s", backend, strings.Join(backends, ", "))
 	}
-	return spec{backend, s}, nil
+	return spec{backend: backend, model: s}, nil
 }
 
 // OllamaHosts are the addresses of Ollama servers.
@@ -121,6 +131,7 @@ type Fleet struct {
 	numCtx map[string]int
 	// template is the source of --chat-template.
 	template string
+	edits    []Edits // of --edit, in its order
 
 	mu     sync.Mutex
 	open   map[spec]opened
@@ -169,7 +180,7 @@ func New(env Env, m *Flags, roles map[string]string) (*Fleet, error) {
 		}
 		f.roles[role] = s
 	}
-	if err := f.useTemplate(); err != nil {
+	if err := errors.Join(f.useTemplate(), f.useEdits()); err != nil {
 		return nil, err
 	}
 	if m.Cache != "off" {
@@ -267,7 +278,7 @@ func (f *Fleet) Workers(ctx context.Context, role string) ([]infer.Backend, erro
 		return nil, fmt.Errorf("no model for the role %q", role)
 	}
 	if _, held := f.open[s]; !held {
-		f.closeModels(nil)
+		f.closeModels(f.sameWeights(s))
 		if err := f.hold(ctx, s); err != nil {
 			return nil, err
 		}
@@ -370,7 +381,7 @@ func (f *Fleet) openSpec(ctx context.Context, s spec) (o opened, err error) {
 	var hosts []infer.Backend
 	switch s.backend {
 	case "embedded":
-		b, err := f.openEmbedded(ctx, s)
+		b, err := f.openEdited(ctx, s)
 		if err != nil {
 			return o, err
 		}
@@ -534,7 +545,7 @@ func (f *Fleet) fit(ctx context.Context, role string, longest []infer.Prompt, an
 func (f *Fleet) shareContext() {
 	for role, s := range f.roles {
 		for other, t := range f.roles {
-			if s == t {
+			if s.plain() == t.plain() {
 				f.numCtx[role] = max(f.numCtx[role], f.numCtx[other])
 			}
 		}

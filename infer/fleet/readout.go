@@ -34,7 +34,7 @@ func (f *Fleet) openReadout(ctx context.Context, s spec) (infer.Backend, error) 
 	if err != nil {
 		return nil, err
 	}
-	b, err := f.openEmbedded(ctx, spec{"embedded", r.Model})
+	b, err := f.openEmbedded(ctx, spec{backend: "embedded", model: r.Model})
 	if err != nil {
 		return nil, fmt.Errorf("open the model that %s reads: %w", s, err)
 	}
@@ -47,13 +47,17 @@ func (f *Fleet) openReadout(ctx context.Context, s spec) (infer.Backend, error) 
 		err = fmt.Errorf("%s reads the layer %s, which %s does not have", s, r.Layer, r.Model)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w%s", err, closing(e))
+		return nil, fmt.Errorf("%w%s", err, closing(e, false))
 	}
 	return &readout{Engine: e, r: r}, nil
 }
 
-// closing is what went wrong in closing an engine that is not used after all.
-func closing(e *llamacpp.Engine) string {
+// closing is what went wrong in closing an engine that is used no longer; one that is
+// shared is others' to close.
+func closing(e *llamacpp.Engine, shared bool) string {
+	if shared {
+		return ""
+	}
 	if err := e.Close(); err != nil {
 		return "; closing the model: " + err.Error()
 	}
@@ -93,7 +97,7 @@ func (b *readout) Choose(ctx context.Context, ps []infer.Prompt, as []infer.Answ
 		if err != nil {
 			return nil, fmt.Errorf("prompt %d of %d: %w", i+1, len(ps), err)
 		}
-		seqs[i], tokens[i] = infer.Sequence{Tokens: ts, At: []int{len(ts) - 1}}, ts
+		seqs[i], tokens[i] = infer.Sequence{Tokens: ts, At: []int{len(ts) - 1}, Prompt: len(ts), Hash: p.Hash()}, ts
 	}
 	order := prefix.Order(tokens)
 	for k, i := range order {

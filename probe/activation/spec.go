@@ -37,11 +37,12 @@ type Model struct {
 	Digest       string `json:"digest"` // of the weights, "sha256:…"
 	Quantization string `json:"quantization,omitempty"`
 	Architecture string `json:"architecture,omitempty"`
+	Edits        string `json:"edits,omitempty"` // hash of those under which the states were read
 }
 
 // ModelOf returns the part of a model's identity that hidden states depend on.
 func ModelOf(m infer.Model) Model {
-	return Model{Name: m.Name, Digest: m.Digest, Quantization: m.Quantization, Architecture: m.Architecture}
+	return Model{Name: m.Name, Digest: m.Digest, Quantization: m.Quantization, Architecture: m.Architecture, Edits: m.Edits}
 }
 
 func (m Model) String() string {
@@ -241,11 +242,15 @@ func (s Spec) metadata() (map[string]string, error) {
 }
 
 func (m Model) metadata() map[string]string {
-	return map[string]string{"model": m.Name, "digest": m.Digest, "quantization": m.Quantization, "architecture": m.Architecture}
+	out := map[string]string{"model": m.Name, "digest": m.Digest, "quantization": m.Quantization, "architecture": m.Architecture}
+	if m.Edits != "" {
+		out["edits"] = m.Edits
+	}
+	return out
 }
 
 func modelFrom(m map[string]string) Model {
-	return Model{Name: m["model"], Digest: m["digest"], Quantization: m["quantization"], Architecture: m["architecture"]}
+	return Model{Name: m["model"], Digest: m["digest"], Quantization: m["quantization"], Architecture: m["architecture"], Edits: m["edits"]}
 }
 
 // checkContent tells our files from others and from those of later versions.

@@ -48,6 +48,7 @@ type Model struct {
 	Digest       string `json:"digest"`
 	Quantization string `json:"quantization,omitempty"`
 	Architecture string `json:"architecture,omitempty"`
+	Edits        string `json:"edits,omitempty"`
 }
 
 // Array is one array of shape (layers, rows, width): the states of one cell.

@@ -34,7 +34,7 @@ func (c *call) takeLines(env task.Env, x *probe.Extraction, ds []dialogue.Dialog
 		return nil, fmt.Errorf("--from %s is a %s run; name a mediation run, or one of `ccmed sft predict`", c.from, m.Identity.Task)
 	case m.Status != run.StatusDone:
 		return nil, fmt.Errorf("%s is not finished; go on with: ccmed runs resume %s", c.from, c.from)
-	case med.Digest != x.Model.Digest:
+	case med.Digest != x.Model.Digest || med.Edits != x.Model.Edits:
 		return nil, fmt.Errorf("%s was made with %s (%s) and the states would be those of %s (%s): not the same model",
 			c.from, med.Name, infer.ShortDigest(med.Digest), x.Model.Name, infer.ShortDigest(x.Model.Digest))
 	case chosen && slices.ContainsFunc(x.Pairs, func(p probe.Pair) bool { return p.Text == probe.TextOwnD }):

@@ -43,17 +43,18 @@ func checkTemplate(e *llamacpp.Engine, given string) Finding {
 	return Finding{"chat template", OK, detail, ""}
 }
 
-const role = "mediator"
+// Role is that of the model which CheckModel asks.
+const Role = "mediator"
 
 // CheckModel asks one model a few questions whose answers say what it can do.
 func CheckModel(ctx context.Context, env Env, m *fleet.Flags) ([]Finding, error) {
-	f, err := fleet.New(env.Env, m, map[string]string{role: ""})
+	f, err := fleet.New(env.Env, m, map[string]string{Role: ""})
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	f.SetContext(role, cmp.Or(m.NumCtx, 2048))
-	id, err := f.Model(ctx, role)
+	f.SetContext(Role, cmp.Or(m.NumCtx, 2048))
+	id, err := f.Model(ctx, Role)
 	var missing *infer.MissingError
 	if errors.As(err, &missing) {
 		return []Finding{{"model " + m.Model, Faulty, missing.What, missing.Fix}}, nil
@@ -62,12 +63,12 @@ func CheckModel(ctx context.Context, env Env, m *fleet.Flags) ([]Finding, error)
 		return nil, err
 	}
 	fs := []Finding{{"model " + id.Name, OK, aboutModel(id), ""}}
-	bs, err := f.Workers(ctx, role)
+	bs, err := f.Workers(ctx, Role)
 	if err != nil {
 		return nil, err
 	}
 	b := bs[0]
-	if e, isEngine := f.Raw(role).(*llamacpp.Engine); isEngine {
+	if e, isEngine := f.Raw(Role).(*llamacpp.Engine); isEngine {
 		t := checkTemplate(e, m.ChatTemplate)
 		if fs = append(fs, t); t.Result == Faulty {
 			return fs, nil
