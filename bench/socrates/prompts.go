@@ -32,7 +32,8 @@ func templates() map[string]string {
 		s := sha256.Sum256([]byte(strings.Join(texts, "\x00")))
 		return hex.EncodeToString(s[:16])
 	}
-	return map[string]string{"socrates_party": h(partyRules, begin, repair, leftOut, fmt.Sprint(scenario.Told())), "socrates_mediator": h(mediatorRules, think, decide, utter, soFar, leftOut)}
+	return map[string]string{"socrates_party": h(partyRules, begin, repair, leftOut, fmt.Sprint(scenario.Told())), "socrates_mediator": h(mediatorRules, think, decide, utter, soFar, leftOut),
+		"socrates_evaluator": h(evaluatorRules, soFar, askRelevant, askAgreement, askStance, askPass, repairPass)}
 }
 
 // scene is what everyone knows: history, background, topics and options.
@@ -172,4 +173,25 @@ func longestPrompts(of scenario.Case, o Options) (party, mediator infer.Prompt) 
 		}
 	}
 	return party, mediator
+}
+
+// longestEvaluation is the longest question about a talk that is as long as it may be.
+func longestEvaluation(of scenario.Case, o Options) infer.Prompt {
+	talk := Talk{}
+	for _, p := range of.Scenario.Parties {
+		talk.Parties, talk.Names = append(talk.Parties, p.ID), append(talk.Names, p.Name)
+	}
+	for turn := range o.MaxTurns {
+		if turn > 0 && o.Arm.Kind != ArmNone {
+			talk.Turns = append(talk.Turns, Turn{By: MediatorID, After: turn, Text: filler(o.MediatorTokens)})
+		}
+		talk.Turns = append(talk.Turns, Turn{By: talk.Parties[turn%len(talk.Parties)], After: turn, Text: filler(o.MaxTokens)})
+	}
+	topic := of.Scenario.Topics[0]
+	for _, t := range of.Scenario.Topics {
+		if len(t.Name) > len(topic.Name) {
+			topic = t
+		}
+	}
+	return (&evaluator{of: of.Scenario, talk: talk}).prompt(o.MaxTurns, true, askPass+repairPass, topic)
 }

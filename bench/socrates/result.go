@@ -69,7 +69,7 @@ func (r *result) Sections(context.Context) ([]report.Section, error) {
 	}
 	s.Notes = []string{"intervals are drawn over scenarios; agreement is what the parties declare, not what an evaluator reads in their words",
 		fmt.Sprintf("talks in which the mediator was silent: %d; turns that needed a second answer: %d; turns in another's name, cut there: %d", m.Silent, m.Repaired, m.Trimmed)}
-	return []report.Section{s}, nil
+	return append([]report.Section{s}, r.consensusSections()...), nil
 }
 
 // armName says what a step's talks are.
@@ -198,20 +198,32 @@ func (r *result) Browser(context.Context) (report.Browser, []string, error) {
 	}
 	ends := []string{EndAgreement, EndImpasse, EndTurns, task.Unscored}
 	b := report.Browser{Name: "talks", Title: "scenario and condition", Facets: []report.Facet{{Name: "scenario"}, {Name: "condition", Order: conditions},
-		{Name: "domain", Order: scenario.Domains()}, {Name: "mediated", Order: ends}, {Name: "unmediated", Order: ends}}, Measures: []string{"party turns", "interventions"}}
+		{Name: "domain", Order: scenario.Domains()}, {Name: "mediated", Order: ends}, {Name: "unmediated", Order: ends}}, Measures: []string{"party turns", "interventions", "ΔS"}}
 	ps, err := r.pairs()
-	for _, p := range ps {
+	if err != nil {
+		return b, nil, err
+	}
+	es, _, err := evaluations(ps, RoleEvaluator)
+	if err != nil {
+		return b, nil, err
+	}
+	for _, p := range es {
 		k := p.key.Key
-		it := report.Item{Title: k.Item + " " + k.Condition, Measures: report.Values{math.NaN(), math.NaN()}, Facets: [][]string{{k.Item}, {k.Condition}, nil, p.ends(StepMediated), p.ends(StepUnmediated)}}
+		it := report.Item{Title: k.Item + " " + k.Condition, Measures: report.Values{math.NaN(), math.NaN(), math.NaN()}, Facets: [][]string{{k.Item}, {k.Condition}, nil, p.ends(StepMediated), p.ends(StepUnmediated)}}
 		if d := p.any().Domain; d != "" {
 			it.Facets[2] = []string{d}
 		}
 		if t, ok := p.talks[StepMediated]; ok {
-			it.Measures = report.Values{float64(t.PartyTurns()), float64(len(t.Interventions()))}
+			it.Measures[0], it.Measures[1] = float64(t.PartyTurns()), float64(len(t.Interventions()))
+		}
+		if t, ok := p.trajectory(StepMediated); ok {
+			if u, base := p.trajectory(StepUnmediated); base {
+				it.Measures[2] = task.Rounded(t.s(t.turns()) - u.s(u.turns()))
+			}
 		}
 		for _, step := range []string{StepMediated, StepUnmediated, StepNull} {
 			if t, ok := p.talks[step]; ok {
-				it.Blocks = append(it.Blocks, t.block(r.armName(step), p.why[step]))
+				it.Blocks = append(it.Blocks, p.block(step, t, r.armName(step)))
 			}
 		}
 		b.Items = append(b.Items, it)
@@ -230,13 +242,20 @@ func (p pair) ends(step string) []string {
 	return nil
 }
 
-// block shows a talk, with what the mediator thought beside its turns.
-func (t Talk) block(title, why string) report.Block {
+// block shows a talk, with the agreement after each turn where an evaluator read it, else
+// with how likely the mediator was to speak before the turn.
+func (e evaluated) block(step string, t Talk, title string) report.Block {
 	b := report.Block{Title: title, Notes: []string{"end: " + t.End}}
-	if why != "" {
+	if why := e.why[step]; why != "" {
 		b.Notes = []string{"unscored: " + why}
+	} else if why := e.not[step]; why != "" {
+		b.Notes = append(b.Notes, "not evaluated: "+why)
 	}
-	if len(t.Decisions) > 0 {
+	var s []float64
+	var drops []int
+	if x, ok := e.trajectory(step); ok {
+		b.Value, s, drops = "agreement S after the turn", x.values(), x.drops()
+	} else if len(t.Decisions) > 0 {
 		b.Value = "P(the mediator speaks) before the turn"
 	}
 	names := map[string]string{MediatorID: "Mediator"}
@@ -255,9 +274,14 @@ func (t Talk) block(title, why string) report.Block {
 		} else {
 			n++
 			turn.Name = strconv.Itoa(n)
-			if v, ok := p[x.After]; ok {
+			if v, ok := p[x.After]; s != nil {
+				turn.Value = &s[n-1]
+			} else if ok {
 				v = task.Rounded(v)
 				turn.Value = &v
+			}
+			if slices.Contains(drops, n) {
+				turn.Marks = append(turn.Marks, "drop")
 			}
 		}
 		for mark, has := range map[string]bool{"second answer": x.Repaired, "cut: spoke for another": x.Trimmed, "cut at its cap": x.Cut} {

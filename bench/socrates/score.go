@@ -32,6 +32,10 @@ type Metrics struct {
 	Trimmed   int             `json:"trimmed"`  // turns that spoke in another's name
 	Cut       int             `json:"cut"`      // mediator's turns that end at their cap
 	MedTurns  int             `json:"mediator_turns"`
+	// Consensus is what the evaluators read, Correlations how far they agree. Runs of older
+	// versions have none.
+	Consensus    []Consensus   `json:"consensus,omitempty"`
+	Correlations []Correlation `json:"correlations,omitempty"`
 }
 
 // ArmScore is how the talks of a step end.
@@ -91,6 +95,52 @@ func pairs(units []task.Unit) ([]pair, error) {
 	return out, nil
 }
 
+// evaluations are what one evaluator read. there is false of one that read nothing.
+func evaluations(ps []pair, role string) (es []evaluated, there bool, err error) {
+	for _, p := range ps {
+		e := evaluated{p, map[string]Evaluation{}, map[string]string{}}
+		for _, step := range steps {
+			if _, ok := p.key.Step(stepOf(role, step)); !ok {
+				continue
+			}
+			there = true
+			x, unscored, err := task.StepData[Evaluation](p.key, stepOf(role, step))
+			if err != nil {
+				return nil, false, err
+			}
+			if unscored == "" {
+				unscored = x.check(p.talks[step].PartyTurns())
+			}
+			e.read[step], e.not[step] = x, unscored
+		}
+		es = append(es, e)
+	}
+	return es, there, nil
+}
+
+// evaluations adds what evaluators read to the metrics.
+func (m *Metrics) evaluations(ps []pair, form string, seed uint64) error {
+	var by [][]evaluated
+	var roles []string
+	for k := range mostEvaluators {
+		role := evaluatorRole(k)
+		es, there, err := evaluations(ps, role)
+		if err != nil {
+			return err
+		}
+		if !there {
+			continue
+		}
+		c, err := consensus(es, role, form, seed)
+		if err != nil {
+			return err
+		}
+		by, roles, m.Consensus = append(by, es), append(roles, role), append(m.Consensus, c)
+	}
+	m.Correlations = correlations(by, roles, seed)
+	return nil
+}
+
 // any is one of the talks, for what they share.
 func (p pair) any() Talk {
 	for _, step := range steps {
@@ -144,12 +194,16 @@ func (Bench) Score(_ context.Context, in task.Input) (task.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Metric, err = measure(ps, in.Seed)
+	form := ""
+	if s, err := task.Settings[settings](in.Identity()); err == nil {
+		form = s.Form
+	}
+	r.Metric, err = measure(ps, form, in.Seed)
 	return r, err
 }
 
 // measure computes the metrics.
-func measure(ps []pair, seed uint64) (m Metrics, err error) {
+func measure(ps []pair, form string, seed uint64) (m Metrics, err error) {
 	m.Talks = len(ps)
 	for _, step := range steps {
 		a, there, err := armScore(ps, step, seed)
@@ -190,6 +244,9 @@ func measure(ps []pair, seed uint64) (m Metrics, err error) {
 		return m, err
 	}
 	if m.First, err = first.mean(seed); err != nil {
+		return m, err
+	}
+	if err := m.evaluations(ps, form, seed); err != nil {
 		return m, err
 	}
 	m.ByAxis = parts(ps, scenario.Axes(), func(t Talk) string { return t.Axis })

@@ -43,7 +43,7 @@ func TestMeasuresByHand(t *testing.T) {
 		pairOf("e", talkOf(EndTurns, 8), talkOf(EndAgreement, 8, 2, 4), talkOf(EndTurns, 8)),      // unscored below
 	}
 	ps[4].why[StepMediated] = "no JSON"
-	m, err := measure(ps, 1)
+	m, err := measure(ps, "", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestMeasuresByHand(t *testing.T) {
 	if len(m.ByAxis) != 1 || m.ByAxis[0] != (Part{"general", 4, 2, 2}) || m.ByDomain[0] != (Part{"legal", 4, 2, 2}) {
 		t.Errorf("by axis %+v, by domain %+v", m.ByAxis, m.ByDomain)
 	}
-	better, err := measure(ps[:2], 1)
+	better, err := measure(ps[:2], "", 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package socrates
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -220,11 +219,16 @@ func (s *speaking) speak(ctx context.Context, turn int, p scenario.Party) (Turn,
 	return t, nil
 }
 
+// firstObject decodes the first JSON object of a text, and says whether there is one.
+func firstObject(text string, v any) bool {
+	at := strings.IndexByte(text, '{')
+	return at >= 0 && json.NewDecoder(strings.NewReader(text[at:])).Decode(v) == nil
+}
+
 // read takes the first JSON object of an answer.
 func (s *speaking) read(r infer.Reply, turn int, p scenario.Party) (t Turn, why string) {
-	at := strings.IndexByte(r.Text, '{')
 	var a spoken
-	if at < 0 || json.NewDecoder(bytes.NewReader([]byte(r.Text[at:]))).Decode(&a) != nil {
+	if !firstObject(r.Text, &a) {
 		if r.Stop == infer.StopLength {
 			return t, "is cut at its cap of tokens"
 		}
