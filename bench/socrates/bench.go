@@ -113,7 +113,7 @@ func (Bench) Flags(f *pflag.FlagSet) task.Call {
 	f.StringVar(&c.scenarios, "scenarios", scenario.Sample, `file or folder of scenarios; "sample" is the embedded eight`)
 	f.StringSliceVar(&c.conditions, "conditions", []string{"general"}, "names or axes of conditions, separated by commas; all for all 15")
 	f.StringVar(&c.arm, "arm", ArmGeneric, "when the mediator speaks: generic, periodic:K, always or none")
-	f.StringSliceVar(&c.evaluators, "evaluator", nil, "models that read how far the parties agree, the first for the results, others to compare with it (default: --model)")
+	f.StringSliceVar(&c.evaluators, "evaluator", nil, "models that read how far the parties agree, the first for the results, others to compare with it (default: that of the parties)")
 	f.StringVar(&c.form, "form", FormChoose, "how an evaluator reads: choose (topics of each turn), every (all topics after each turn) or pass (once a topic)")
 	f.Float64Var(&c.minMass, "min-mass", 0.05, "minimum probability mass on the allowed answers; below it the talk has no evaluation")
 	f.BoolVar(&c.null, "null", false, "add a talk without a mediator from other seeds")
@@ -142,10 +142,10 @@ func (c *call) Roles(task.Env) (map[string]string, error) {
 	return roles, nil
 }
 
-// readers are the models that evaluate: --model where none is named.
+// readers are the models that evaluate: that of the parties where none is named.
 func (c *call) readers() []string {
 	if len(c.evaluators) == 0 {
-		return []string{""}
+		return []string{c.parties}
 	}
 	return c.evaluators
 }

@@ -70,7 +70,11 @@ func (r *result) consensusSection(c Consensus) report.Section {
 			t.Add(x.name, report.Estimate(*x.e, 2), x.e.N, x.e.Groups)
 		}
 	}
-	s.Tables = []report.Table{arms, t}
+	for _, t := range []report.Table{arms, t} {
+		if len(t.Rows) > 0 {
+			s.Tables = append(s.Tables, t)
+		}
+	}
 	for _, by := range []struct {
 		name  string
 		parts []ConsensusPart

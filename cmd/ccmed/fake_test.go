@@ -236,6 +236,9 @@ func (q fakeRequest) say() string {
 	if strings.Contains(q.rendered(), "You take part in a talk about a dispute") {
 		return fmt.Sprintf(`{"thought": "They want case %d.", "utterance": "I offer case %d.%s"}`, h%1000, h%1000, []string{"", " [FINAL AGREEMENT]"}[h%2])
 	}
+	if strings.Contains(q.rendered(), `{"readings"`) {
+		return fmt.Sprintf(`{"readings": "1:%d, 2:%d, 99:5"}`, 1+h%5, 1+h/5%5)
+	}
 	return fmt.Sprintf("I hear you both. What matters to you in case %d?", h%1000)
 }
 
@@ -270,6 +273,10 @@ func (q fakeRequest) tokens(text string) []fakeToken {
 		words = []string{"1", "2", "3", "4", "5"}
 	case strings.HasSuffix(last, "turn"):
 		words = []string{" C", " D", " E", " F"}
+	case strings.Contains(text, "Answer with one digit."):
+		words = []string{"1", "2", "3", "4", "5"}
+	case strings.Contains(text, "hold by now? Answer with one letter"):
+		words = []string{"A", "B", "C"}
 	}
 	if q.Model == "prose" && len(words) > 4 {
 		words = []string{"The", "I", "Well"}
