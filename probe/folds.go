@@ -88,6 +88,9 @@ func dividedRows(dir *run.Dir, folds int) (s Samples, items []string, err error)
 		}
 		return fit.samples, items, q.file.Close()
 	}
+	if HoldsTiming(dir) {
+		return s, nil, fmt.Errorf("%w: no probe is trained on questions whether to speak", ErrDesign)
+	}
 	st, err := openStore(dir)
 	if err != nil {
 		return s, nil, err

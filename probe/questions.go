@@ -16,10 +16,14 @@ import (
 // questionCell is the end of the labeller's question, where its answer comes next.
 var questionCell = activation.Cell{Context: "labeller", Text: "question", Position: PromptEnd, Kind: activation.Residual}
 
-// Question asks for the stage of a recorded turn's own speaker.
+// timingCell is the end of the question whether a mediator should speak after a turn.
+var timingCell = activation.Cell{Context: "timing", Text: "question", Position: PromptEnd, Kind: activation.Residual}
+
+// Question asks for the stage of a recorded turn's own speaker, or whether a mediator should
+// speak after it.
 type Question struct {
 	Turn   int
-	Stage  string // as recorded
+	Stage  string // as recorded; of the second kind that of the conflict
 	Text   string // the turn alone
 	Prompt infer.Prompt
 }
@@ -28,6 +32,8 @@ type Question struct {
 // questions, one row a labelled turn: what a classifier is fitted to that answers them.
 // The questions of a dialogue begin alike, and what they share is evaluated once.
 type QuestionExtraction struct {
+	// Timing says that the questions are whether a mediator should speak.
+	Timing bool
 	Reader StateReader
 	Tokens Tokens
 	Ask    func(dialogue.Dialogue) ([]Question, error)
@@ -43,10 +49,25 @@ func HasRowsOfTurns(c activation.Cell) bool {
 	return c.Text == TextOriginal || c.Text == questionCell.Text
 }
 
-// HoldsQuestions tells whether a run directory holds states at the ends of questions.
-func HoldsQuestions(dir *run.Dir) bool {
-	_, err := os.Stat(filepath.Join(dir.Path(), questionCell.File()))
+// HoldsQuestions tells whether a run directory holds states at the ends of the labeller's
+// questions.
+func HoldsQuestions(dir *run.Dir) bool { return holds(dir, questionCell) }
+
+// HoldsTiming tells whether a run directory holds states at the ends of questions whether a
+// mediator should speak.
+func HoldsTiming(dir *run.Dir) bool { return holds(dir, timingCell) }
+
+func holds(dir *run.Dir, c activation.Cell) bool {
+	_, err := os.Stat(filepath.Join(dir.Path(), c.File()))
 	return err == nil
+}
+
+// cell is where the states of the extraction lie.
+func (x *QuestionExtraction) cell() activation.Cell {
+	if x.Timing {
+		return timingCell
+	}
+	return questionCell
 }
 
 // Use sets the dialogues, which give the rows. An extraction that goes on, or is one of
@@ -83,7 +104,7 @@ func (x *QuestionExtraction) Bytes() int64 {
 // go on with it. Use comes before it. The caller closes the extraction.
 func (x *QuestionExtraction) Open(ctx context.Context, dir *run.Dir) (err error) {
 	x.files, err = createCells(ctx, dir, activation.Spec{Model: activation.ModelOf(x.Model), Layers: x.Reader.Layers(), Width: x.Reader.Width(), DType: x.DType},
-		[]activation.Cell{questionCell}, func(activation.Cell) int { return x.total })
+		[]activation.Cell{x.cell()}, func(activation.Cell) int { return x.total })
 	return err
 }
 
@@ -102,8 +123,8 @@ func (x *QuestionExtraction) states(ctx context.Context, _ infer.Backend, u run.
 		}
 		at, row := len(tokens)-1, x.first[u.Item]+i
 		seqs = append(seqs, infer.Sequence{Tokens: tokens, At: []int{at}, Prompt: len(tokens), Hash: q.Prompt.Hash()})
-		places[want{i, at}] = []place{{questionCell, row}}
-		out.States = append(out.States, activation.Place{Cell: questionCell, Row: row, Tokens: len(tokens), Token: at})
+		places[want{i, at}] = []place{{x.cell(), row}}
+		out.States = append(out.States, activation.Place{Cell: x.cell(), Row: row, Tokens: len(tokens), Token: at})
 		out.Turns = append(out.Turns, TurnState{Turn: q.Turn, Row: row, Label: q.Stage, Scripted: q.Turn == d.ConflictTurn, Text: q.Text})
 	}
 	return x.keep(ctx, x.Reader, &out, seqs, places)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -77,10 +75,7 @@ func turnCell(text string) activation.Cell {
 }
 
 // HoldsTurns tells whether a run directory holds states at TurnEnd.
-func HoldsTurns(dir *run.Dir) bool {
-	_, err := os.Stat(filepath.Join(dir.Path(), turnCell(TextOriginal).File()))
-	return err == nil
-}
+func HoldsTurns(dir *run.Dir) bool { return holds(dir, turnCell(TextOriginal)) }
 
 // ownTurns are the conflict turn and the later ones of the conflict agent that
 // carry the name of a stage.

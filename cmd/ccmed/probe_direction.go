@@ -9,10 +9,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ccmed/ccmed/bench/dialogue"
+	"github.com/ccmed/ccmed/bench/prompt"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/probe"
 	"github.com/ccmed/ccmed/probe/direction"
 )
 
@@ -33,8 +36,14 @@ least 60 scenario contexts, how the residual stream is changed. Learn from the
 training split: the dialogues that effects are measured on must be others.
 
   mean     the class's mean less that of all: a dose of 1 is its own length
-  weights  what a linear probe reads the class by, in raw space, as long as the mean
-  leace    least-squares erasure: no linear probe tells the stages apart afterwards
+  weights  what a linear probe reads the class by, as long as the mean
+  leace    least-squares erasure: no linear probe tells the stages apart after it
+  speak    of a store made with --task timing: the state at the conflict's turn
+           less that at earlier turns, where it is asked whether to speak
+  patch    the state at the end of the D prompt in the ND prompt's place, of the
+           same dialogue (own) or of others (own:same-stage, own:other-stage)
+  lens     the ND prompt's state after each of --layers in the last block's
+           place; the classes are the layers
 
 The file holds every stage, or for leace all stages at once (the class stage), and
 controls of equal length: CLASS:negated, CLASS:shuffled-1 to -10 from shuffled
@@ -50,12 +59,12 @@ labels, CLASS:isotropic-1 to -5 from random numbers. It is a safetensors file.`,
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&d.layers, "layers", nil, "blocks whose states are learnt from, and changed together")
-	f.StringVar(&d.kind, "kind", direction.Mean, "mean, weights or leace")
-	f.StringSliceVar(&d.scope, "scope", []string{string(infer.ScopePromptEnd), string(infer.ScopeGenerated)}, "tokens that are changed: prompt_end, generated, or all")
+	f.StringVar(&d.kind, "kind", direction.Mean, "mean, weights, leace, speak, patch or lens")
+	f.StringSliceVar(&d.scope, "scope", nil, "tokens that are changed: prompt_end, generated, or all (default: prompt_end and, but for speak, generated)")
 	f.StringVar(&d.out, "out", "", "edit file to write; one that exists is replaced")
 	f.BoolVar(&d.gguf, "gguf", false, "also write each stage as a control vector of llama.cpp's, beside the edit file")
 	f.Uint64Var(&d.seed, "seed", 1, "seed of the controls")
-	task.Choose(f, "kind", direction.Mean, direction.Weights, direction.LEACE)
+	task.Choose(f, "kind", direction.Mean, direction.Weights, direction.LEACE, direction.Speak, direction.Patch, direction.Lens)
 	task.Choose(f, "scope", string(infer.ScopePromptEnd), string(infer.ScopeGenerated), string(infer.ScopeAll))
 	return cmd
 }
@@ -90,7 +99,13 @@ func (a *app) learnDirection(ctx context.Context, path string, d *directionFlags
 	if st := dir.Manifest().Status; st != run.StatusDone {
 		return usagef("%s is not finished; go on with: ccmed runs resume %s", path, path)
 	}
-	f, err := direction.Learn(ctx, dir.Dir, direction.Options{Kind: d.kind, Layers: d.layers, Scope: scopes, Seed: d.seed})
+	o := direction.Options{Kind: d.kind, Layers: d.layers, Scope: scopes, Seed: d.seed}
+	var f *direction.File
+	if d.kind == direction.Patch || d.kind == direction.Lens {
+		f, err = a.learnStates(ctx, dir, o)
+	} else {
+		f, err = direction.Learn(ctx, dir.Dir, o)
+	}
 	if err != nil {
 		return err
 	}
@@ -113,6 +128,34 @@ func (a *app) learnDirection(ctx context.Context, path string, d *directionFlags
 	return a.print([]report.Section{directionSection(d.out, f)})
 }
 
+// learnStates takes the states of a store by the ND prompts of its dialogues.
+func (a *app) learnStates(ctx context.Context, r *task.Run, o direction.Options) (*direction.File, error) {
+	set, err := prompt.Load("")
+	if err != nil {
+		return nil, err
+	}
+	if r.Identity().Prompts["mediate"] != set.Hashes("mediate")["mediate"] {
+		return nil, fmt.Errorf("%s was made with another prompt template mediate: its states belong to other prompts than those that are asked", r.Path())
+	}
+	ds, err := r.Dialogues(ctx, task.Records{})
+	if err != nil {
+		return nil, fmt.Errorf("read the dialogues of %s, whose prompts find the states: %w", r.Path(), err)
+	}
+	of := map[string]dialogue.Dialogue{}
+	for _, d := range ds {
+		of[d.Key()] = d
+	}
+	x := &probe.Extraction{Prompts: set}
+	return direction.LearnStates(ctx, r.Dir, o, func(item string) (string, error) {
+		d, ok := of[item]
+		if !ok {
+			return "", fmt.Errorf("the dialogue %s of %s is not among its records", item, r.Path())
+		}
+		p, err := x.Prompt(d, probe.ContextND)
+		return p.Hash(), err
+	})
+}
+
 // directionSection lists the classes that can be named, with their lengths.
 func directionSection(path string, f *direction.File) report.Section {
 	columns := []string{"class"}
@@ -120,11 +163,14 @@ func directionSection(path string, f *direction.File) report.Section {
 		columns = append(columns, "length at "+l+">")
 	}
 	t := report.Table{Columns: report.Columns(columns...), Notes: []string{"a class's controls have its length: " + strings.Join(controlNames(f), ", ")}}
-	if f.Kind == direction.LEACE {
+	switch f.Kind {
+	case direction.Patch, direction.Lens:
+		t.Notes = []string{"a length is the mean of the states'; classes behind a colon are controls"}
+	case direction.LEACE:
 		t.Notes = []string{"a length is the Frobenius norm of what is taken out; controls have the same rank: " + strings.Join(controlNames(f), ", ")}
 	}
 	for _, c := range f.Classes {
-		if strings.Contains(c, ":") {
+		if strings.Contains(c, ":") && f.Kind != direction.Patch {
 			continue
 		}
 		row := []any{c}
@@ -134,7 +180,15 @@ func directionSection(path string, f *direction.File) report.Section {
 		t.Add(row...)
 	}
 	return report.Section{Title: "Edit file " + path + ": " + f.Kind, Tables: []report.Table{t},
-		Notes: []string{fmt.Sprintf("learnt from %d dialogues of %d scenario contexts", f.Items, len(f.Groups)), "use it with: --edit " + path + "," + f.Classes[0] + ",1"}}
+		Notes: []string{learntFrom(f), "use it with: --edit " + path + "," + f.Classes[0] + ",1"}}
+}
+
+// learntFrom says how much a file was made from.
+func learntFrom(f *direction.File) string {
+	if f.Groups == nil {
+		return fmt.Sprintf("states of %d dialogues", f.Items)
+	}
+	return fmt.Sprintf("learnt from %d dialogues of %d scenario contexts", f.Items, len(f.Groups))
 }
 
 // controlNames are those of the first class.

@@ -122,6 +122,9 @@ func (a *app) train(ctx context.Context, path string, t *trainFlags) error {
 	}
 	model := dir.Manifest().Identity.ModelNames()
 	resampling := probe.Resampling{Resamples: t.resampling, Seed: uint64(t.seed)}
+	if probe.HoldsTiming(dir.Dir) {
+		return fmt.Errorf("%s holds states at the question whether to speak; a direction is learnt from it: ccmed probe direction %s --kind speak --layers BLOCK --out FILE", path, path)
+	}
 	if t.apply != "" && (probe.HoldsTurns(dir.Dir) || probe.HoldsQuestions(dir.Dir)) {
 		return fmt.Errorf("%s holds states of turns or questions; saved probes are applied to stores of lines (without --turns and --questions)", path)
 	}

@@ -118,7 +118,7 @@ func openStore(dir *run.Dir, o Options) (*store, error) {
 	if len(index.Cells()) == 0 {
 		return nil, fmt.Errorf("%s holds no hidden states; make some with `ccmed probe extract`", dir.Path())
 	}
-	s := &store{dir: dir, index: index, lines: !probe.HoldsTurns(dir) && !probe.HoldsQuestions(dir), states: map[string]states{}}
+	s := &store{dir: dir, index: index, lines: !probe.HoldsTurns(dir) && !probe.HoldsQuestions(dir) && !probe.HoldsTiming(dir), states: map[string]states{}}
 	for sample, err := range dir.All() {
 		if err != nil {
 			return nil, err

@@ -272,6 +272,60 @@ func TestOnlyOneLayerAtADose(t *testing.T) {
 	}
 }
 
+// TestSpeak: the planted gold turns have 4 more in value 1 than the turns before.
+func TestSpeak(t *testing.T) {
+	t.Parallel()
+	states, l := plant(60)
+	states.Samples.Classes = 2
+	for i, row := range l["block.2"] {
+		states.Items[i], states.Groups[i], states.Y[i] = fmt.Sprint("dialogue ", i/2), fmt.Sprint("context ", i/2), i%2
+		row[i%3] -= 4
+		if i%2 == probe.Gold {
+			row[1] += 4
+		}
+	}
+	f, err := learn(t.Context(), states, "", Options{Kind: Speak, Layers: []string{"block.2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	es, err := f.Edits(Speak, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(es) != 1 || es[0].Scope != infer.ScopePromptEnd || f.Items != 60 {
+		t.Errorf("%d edits at %s, from %d dialogues", len(es), es[0].Scope, f.Items)
+	}
+	for j, v := range es[0].Add {
+		want := map[int]float64{1: 4}[j]
+		if math.Abs(float64(v)-want) > 0.8 {
+			t.Errorf("value %d is %g, want about %g", j, v, want)
+		}
+	}
+	shuffled, err := f.Edits("speak:shuffled-2", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cos := cosine(es[0].Add, shuffled[0].Add); math.Abs(cos) > 0.9 {
+		t.Errorf("shuffled within dialogues: cosine %g", cos)
+	}
+}
+
+func TestWidest(t *testing.T) {
+	t.Parallel()
+	f, _, l := mustLearn(t, Mean)
+	sum := 0.0
+	for _, row := range l["block.2"] {
+		sum += norm(row) / 120
+	}
+	if math.Abs(f.StateNorms[0]-sum) > 1e-6 {
+		t.Errorf("states are %g long, want %g", f.StateNorms[0], sum)
+	}
+	one := norm(add(t, f, "Denial", 1)) / sum
+	if got := f.Widest("Denial", -4); got < 4*one-1e-6 || got > 4.5*one {
+		t.Errorf("a dose of −4 is %g times the states, one of 1 is %g in the first layer", got, one)
+	}
+}
+
 func TestLearnRefuses(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
@@ -439,5 +493,55 @@ for t, layer in zip(r.tensors, card["layers"]):
 	want := "mean sha256:aa 60 controlvector llama 2\ndirection.1 [24] F32 True\ndirection.3 [24] F32 True\n"
 	if string(out) != want {
 		t.Errorf("Python reads\n%swant\n%s", out, want)
+	}
+}
+
+// TestStatesOfAStore: the states of a store come back by the hash of their prompt, in their
+// own block or in the last one, and controls are other dialogues'.
+func TestStatesOfAStore(t *testing.T) {
+	t.Parallel()
+	hash := func(item string) (string, error) { return "hash of " + item, nil }
+	f, err := LearnStates(t.Context(), storeOf(t, "D", "evaluate"), Options{Kind: Patch, Layers: []string{"block.1"}}, hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]map[string][]float32{}
+	for _, class := range f.Classes {
+		es, err := f.Edits(class, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(es) != 1 || es[0].Block != 1 || es[0].Scope != infer.ScopePromptEnd || len(es[0].Replace) != len(dialogue.Sample()) {
+			t.Fatalf("%s: %d edits of block %d with %d states", class, len(es), es[0].Block, len(es[0].Replace))
+		}
+		rows[class] = es[0].Replace
+	}
+	stage := map[string]string{}
+	for _, d := range dialogue.Sample() {
+		stage["hash of "+d.Key()] = d.Stage.String()
+	}
+	// The reader's states hold the length of the prompt, by which their dialogue is known.
+	of := map[float32]string{}
+	for h, row := range rows[Own] {
+		of[row[1]] = h
+	}
+	for h := range rows[Own] {
+		same, other := of[rows[sameStage][h][1]], of[rows[otherStage][h][1]]
+		if len(of) == len(rows[Own]) && (same == h || stage[same] != stage[h] || stage[other] == stage[h]) {
+			t.Errorf("%s (%s) gets %s and %s", h, stage[h], stage[same], stage[other])
+		}
+	}
+	if _, err := f.Edits(Own, 2); err == nil {
+		t.Error("a state is replaced twice over")
+	}
+	lens, err := LearnStates(t.Context(), storeOf(t, "ND", "evaluate"), Options{Kind: Lens, Layers: []string{"block.1"}}, hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if es, err := lens.Edits("block.1", 1); err != nil || len(es) != 1 || es[0].Block != 1 {
+		t.Errorf("lens: %+v, %v", es, err)
+	}
+	if _, err := LearnStates(t.Context(), storeOf(t, "ND", "evaluate"), Options{Kind: Patch, Layers: []string{"block.1"}}, hash); !errors.Is(err, probe.ErrNoCell) {
+		t.Errorf("a patch without D prompts: %v", err)
 	}
 }

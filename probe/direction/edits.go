@@ -22,7 +22,7 @@ func (f *File) Edits(class string, dose float64) ([]infer.Edit, error) {
 		return nil, fmt.Errorf("a dose of %g; it must be a number between %d and %d", dose, -greatestDose, greatestDose)
 	case f.Kind == LEACE && (dose < 0 || dose > 1):
 		return nil, fmt.Errorf("a dose of %g of an erasure; it lies between 0, nothing, and 1, all", dose)
-	case f.Kind == Patch && dose != 1:
+	case f.replaces() && dose != 1:
 		return nil, fmt.Errorf("a dose of %g of states that stand in the place of others; it can only be 1", dose)
 	}
 	var out []infer.Edit
@@ -42,11 +42,11 @@ func (f *File) Edits(class string, dose float64) ([]infer.Edit, error) {
 
 // change is the edit of a class at a layer, without its place.
 func (f *File) change(layer, class string, dose float64) (e infer.Edit) {
-	switch f.Kind {
-	case LEACE:
+	switch {
+	case f.Kind == LEACE:
 		e.Erase = &infer.Erase{U: f.rows32(tensor(layer, class, partU), dose), V: f.rows32(tensor(layer, class, partV), 1),
 			Mean: f.row32(tensor(layer, class, partMean), 0, 1)}
-	case Patch:
+	case f.replaces():
 		e.Replace = map[string][]float32{}
 		for k, hash := range f.Prompts {
 			e.Replace[hash] = f.row32(tensor(layer, class, partReplace), k, 1)
@@ -57,16 +57,32 @@ func (f *File) change(layer, class string, dose float64) (e infer.Edit) {
 	return e
 }
 
+// Widest is how many times the mean length of the states the edit of a class at a dose is
+// long, in the layer where that is most; 0 for a file that adds nothing.
+func (f *File) Widest(class string, dose float64) float64 {
+	most := 0.0
+	if f.Kind == LEACE || f.replaces() {
+		return most
+	}
+	for k, norm := range f.StateNorms {
+		if k < len(f.Norms[class]) && norm > 0 {
+			most = math.Max(most, math.Abs(dose)*f.Norms[class][k]/norm)
+		}
+	}
+	return most
+}
+
 // Only is the file with one of its layers, of which a dose of 1 is what dose is here.
 func (f *File) Only(layer string, dose float64, from string) (*File, error) {
 	if !slices.Contains(f.Layers, layer) {
 		return nil, fmt.Errorf("the edit file has no layer %q; it has %v", layer, f.Layers)
 	}
-	if f.Kind == LEACE || f.Kind == Patch {
+	if f.Kind == LEACE || f.replaces() {
 		return nil, fmt.Errorf("a file of the kind %s has no other doses to choose from", f.Kind)
 	}
 	out := &File{Card: f.Card, tensors: newTensors()}
 	at := slices.Index(f.Layers, layer)
+	out.StateNorms = f.StateNorms[at : at+1]
 	out.Layers, out.From, out.Dose, out.Norms = []string{layer}, from, dose, map[string][]float64{}
 	for _, c := range f.Classes {
 		scaled := slices.Clone(f.tensors[tensor(layer, c, partAdd)].Values)

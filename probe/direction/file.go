@@ -32,8 +32,9 @@ const (
 	Mean    = "mean"    // class mean − grand mean
 	Weights = "weights" // of a linear probe, in raw space, as long as the mean's
 	LEACE   = "leace"   // least-squares erasure of the class
-	Speak   = "speak"   // the gold turn's mean − that of earlier turns
-	Patch   = "patch"   // stored states, by prompt
+	Speak   = "speak"   // the gold turn − earlier turns, where it is asked whether to speak
+	Patch   = "patch"   // states at the end of D prompts, by ND prompt
+	Lens    = "lens"    // states of a block in the last one's place, by ND prompt
 )
 
 // Erased is the class of a file of the kind LEACE: all stages at once.
@@ -65,6 +66,9 @@ type Card struct {
 	// Norms are the lengths at dose 1 by class, one a layer; of an erasure the Frobenius
 	// norm of what is taken out.
 	Norms map[string][]float64 `json:"norms"`
+	// StateNorms are the mean lengths of the states that were learnt from, one a layer: an edit
+	// of several times as much leaves nothing of them.
+	StateNorms []float64 `json:"state_norms"`
 	// Store is the checksum of the samples of the store that the file was learnt from, Cell
 	// what was read, Items how many dialogues, and Groups their scenario contexts.
 	Store  string          `json:"store_samples_sha256"`
@@ -72,12 +76,15 @@ type Card struct {
 	Items  int             `json:"items"`
 	Groups []string        `json:"groups"`
 	Seed   uint64          `json:"seed"` // of the controls
-	// Prompts are, of the kind Patch, the hashes of the prompts whose states are replaced.
+	// Prompts are, of the kinds Patch and Lens, the hashes of the prompts whose states are replaced.
 	Prompts []string `json:"prompts,omitempty"`
 	// From is the file that this one was chosen from, at the dose by which it is scaled.
 	From string  `json:"from,omitempty"`
 	Dose float64 `json:"dose,omitempty"`
 }
+
+// replaces tells whether the file holds states that stand in the place of others.
+func (f *File) replaces() bool { return f.Kind == Patch || f.Kind == Lens }
 
 // tensor is the name of a part of a class's edit at a layer.
 func tensor(layer, class, part string) string { return layer + "/" + class + "/" + part }
@@ -154,7 +161,10 @@ func (f *File) check() error {
 			return err
 		}
 	}
-	parts, ok := map[string][]string{Mean: {partAdd}, Weights: {partAdd}, Speak: {partAdd}, LEACE: {partU, partV, partMean}, Patch: {partReplace}}[f.Kind]
+	if !f.replaces() && len(f.StateNorms) != len(f.Layers) {
+		return fmt.Errorf("it has %d lengths of states for %d layers", len(f.StateNorms), len(f.Layers))
+	}
+	parts, ok := map[string][]string{Mean: {partAdd}, Weights: {partAdd}, Speak: {partAdd}, LEACE: {partU, partV, partMean}, Patch: {partReplace}, Lens: {partReplace}}[f.Kind]
 	if !ok {
 		return fmt.Errorf("it is of the unknown kind %q", f.Kind)
 	}

@@ -23,7 +23,7 @@ const (
 // what layer N, counted from 0, puts out, so that block.k is direction.(k−1). They add it to
 // every token. Its layer 0, which is block.1, has no place in the file.
 func (f *File) SaveControlVector(path, class string) error {
-	if f.Kind == LEACE || f.Kind == Patch {
+	if f.Kind == LEACE || f.replaces() {
 		return fmt.Errorf("a control vector is added; a file of the kind %s adds nothing", f.Kind)
 	}
 	if !slices.Contains(f.Classes, class) {

@@ -29,19 +29,25 @@ const (
 
 // Options of Learn.
 type Options struct {
-	Kind   string        // Mean, Weights or LEACE
+	Kind   string        // Mean, Weights, LEACE or Speak
 	Layers []string      // blocks
-	Scope  []infer.Scope // nil means the prompt's end and what is generated
+	Scope  []infer.Scope // nil means the prompt's end and, but for Speak, what is generated
 	Seed   uint64        // of the controls
 	Design probe.Design  // of the probe of Weights
 }
 
-// Learn learns from the states at the end of the ND prompts of a store.
+// Learn learns from the states at the end of the ND prompts of a store, or of Speak at the end
+// of questions whether a mediator should speak.
 func Learn(ctx context.Context, dir *run.Dir, o Options) (f *File, err error) {
 	if split := dir.Manifest().Identity.Options["split"]; split == dialogue.Evaluate {
 		return nil, fmt.Errorf("%s holds the dialogues that effects are measured on; extract a store of --split %s to learn from", dir.Path(), dialogue.Training)
 	}
-	states, err := probe.OpenCell(dir, activation.Cell{Context: probe.ContextND, Text: probe.TextPrompt, Position: probe.PromptEnd, Kind: activation.Residual}, o.Layers)
+	var states *probe.CellStates
+	if o.Kind == Speak {
+		states, err = probe.OpenTiming(dir, o.Layers)
+	} else {
+		states, err = probe.OpenCell(dir, activation.Cell{Context: probe.ContextND, Text: probe.TextPrompt, Position: probe.PromptEnd, Kind: activation.Residual}, o.Layers)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -65,29 +71,29 @@ type learner struct {
 func newTensors() map[string]activation.Tensor { return map[string]activation.Tensor{} }
 
 func learn(ctx context.Context, states *probe.CellStates, store string, o Options) (*File, error) {
-	if o.Kind != Mean && o.Kind != Weights && o.Kind != LEACE {
-		return nil, fmt.Errorf("unknown kind of direction %q; known are %s, %s and %s", o.Kind, Mean, Weights, LEACE)
+	if !slices.Contains([]string{Mean, Weights, LEACE, Speak}, o.Kind) {
+		return nil, fmt.Errorf("unknown kind of direction %q; known are %s, %s, %s and %s", o.Kind, Mean, Weights, LEACE, Speak)
 	}
 	if len(o.Layers) == 0 {
 		return nil, errors.New("no layer named; name a block, such as block.15")
 	}
 	if o.Scope == nil {
 		o.Scope = []infer.Scope{infer.ScopePromptEnd, infer.ScopeGenerated}
+		if o.Kind == Speak {
+			o.Scope = o.Scope[:1] // the answer is one token, which nothing follows
+		}
 	}
 	groups := slices.Compact(slices.Sorted(slices.Values(states.Groups)))
 	if len(groups) < LeastGroups {
 		return nil, fmt.Errorf("the store has dialogues of %d scenario contexts; a direction is learnt from at least %d: extract more dialogues", len(groups), LeastGroups)
 	}
 	l := &learner{Options: o, states: states, File: &File{tensors: newTensors(), Card: Card{Schema: schema, Kind: o.Kind, Model: states.Spec.Model, Width: states.Spec.Width,
-		Layers: o.Layers, Norms: map[string][]float64{}, Store: store, Cell: states.Spec.Cell, Items: len(states.Items), Groups: groups, Seed: o.Seed}}}
+		Layers: o.Layers, Norms: map[string][]float64{}, Store: store, Cell: states.Spec.Cell, Items: len(slices.Compact(slices.Sorted(slices.Values(states.Items)))), Groups: groups, Seed: o.Seed}}}
 	for _, s := range o.Scope {
 		l.File.Scope = append(l.File.Scope, string(s))
 	}
 	for k := range shuffles {
-		y := slices.Clone(states.Y)
-		rng := rand.New(rand.NewPCG(o.Seed, uint64(k)))
-		rng.Shuffle(len(y), func(i, j int) { y[i], y[j] = y[j], y[i] })
-		l.shuffled = append(l.shuffled, y)
+		l.shuffled = append(l.shuffled, shuffled(states, o.Kind, rand.New(rand.NewPCG(o.Seed, uint64(k)))))
 	}
 	for k, layer := range o.Layers {
 		if _, err := block(layer); err != nil {
@@ -98,6 +104,7 @@ func learn(ctx context.Context, states *probe.CellStates, store string, o Option
 			err = x.Check()
 		}
 		if err == nil {
+			l.StateNorms = append(l.StateNorms, meanNorm(x))
 			err = l.layer(ctx, layer, x)
 		}
 		if err != nil {
@@ -107,9 +114,85 @@ func learn(ctx context.Context, states *probe.CellStates, store string, o Option
 	return l.File, l.check()
 }
 
+// shuffled are the labels in another order: of all rows, or of Speak within each dialogue.
+func shuffled(states *probe.CellStates, kind string, rng *rand.Rand) []int {
+	y := slices.Clone(states.Y)
+	rows := map[string][]int{}
+	var order []string
+	for i, item := range states.Items {
+		if kind != Speak {
+			item = ""
+		}
+		if rows[item] == nil {
+			order = append(order, item)
+		}
+		rows[item] = append(rows[item], i)
+	}
+	for _, item := range order {
+		in := rows[item]
+		rng.Shuffle(len(in), func(i, j int) { y[in[i]], y[in[j]] = y[in[j]], y[in[i]] })
+	}
+	return y
+}
+
+// speak keeps the gold turns' states less those of earlier turns, each dialogue's mean
+// counting once.
+func (l *learner) speak(layer string, x *linear.Dense32) error {
+	v, err := l.goldLessEarlier(x, l.states.Y)
+	if err != nil {
+		return err
+	}
+	others := make([][]float64, len(l.shuffled))
+	for k, y := range l.shuffled {
+		if others[k], err = l.goldLessEarlier(x, y); err != nil {
+			return err
+		}
+	}
+	norm := floats.Norm(v, 2)
+	if norm == 0 {
+		return errors.New("gold and earlier turns have the same states: there is no direction")
+	}
+	l.vectors(layer, Speak, v, norm, 0, func(k int) []float64 { return others[k] })
+	return nil
+}
+
+func (l *learner) goldLessEarlier(x *linear.Dense32, y []int) ([]float64, error) {
+	earlier, gold := map[string]float64{}, map[string]float64{}
+	for i, item := range l.states.Items {
+		if y[i] == probe.Gold {
+			gold[item]++
+		} else {
+			earlier[item]++
+		}
+	}
+	dialogues := 0.0
+	for item := range gold {
+		if earlier[item] > 0 {
+			dialogues++
+		}
+	}
+	if dialogues == 0 {
+		return nil, errors.New("no dialogue has a gold turn and one before it")
+	}
+	out := make([]float64, l.Width)
+	for i, item := range l.states.Items {
+		switch {
+		case gold[item] == 0 || earlier[item] == 0:
+		case y[i] == probe.Gold:
+			x.AddScaled(out, 1/gold[item]/dialogues, i)
+		default:
+			x.AddScaled(out, -1/earlier[item]/dialogues, i)
+		}
+	}
+	return out, nil
+}
+
 func (l *learner) layer(ctx context.Context, layer string, x *linear.Dense32) error {
-	if l.Kind == LEACE {
+	switch l.Kind {
+	case LEACE:
 		return l.erase(ctx, layer, x)
+	case Speak:
+		return l.speak(layer, x)
 	}
 	own, shuffled := meansOf(x, l.states.Samples), [][][]float64{}
 	for _, y := range l.shuffled {
@@ -176,6 +259,20 @@ func (l *learner) note(class string, norm float64) {
 		l.Classes = append(l.Classes, class)
 	}
 	l.Norms[class] = append(l.Norms[class], norm)
+}
+
+// meanNorm is the mean length of the rows.
+func meanNorm(x *linear.Dense32) float64 {
+	n, _ := x.Dims()
+	sum := 0.0
+	for i := range n {
+		square := 0.0
+		for _, v := range x.Row(i) {
+			square += float64(v) * float64(v)
+		}
+		sum += math.Sqrt(square)
+	}
+	return sum / float64(n)
 }
 
 // meansOf are the class means less the mean of all rows.

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/ccmed/ccmed/bench/mediation"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/task"
+	"github.com/ccmed/ccmed/bench/timing"
 	"github.com/ccmed/ccmed/bench/usage"
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/llamacpp"
@@ -59,7 +59,9 @@ with the phrase of another stage.
 
 --questions reads a third: the end of the labeller's question about every turn that
 carries a recorded stage. ccmed probe train fits a labeller to it, which mediate
-asks with --labeller probe:STORE.
+asks with --labeller probe:STORE. --task timing reads a fourth: the end of the
+question whether to speak, after every turn up to the conflict's, from which
+ccmed probe direction --kind speak learns.
 
 Lines come from a mediation run (--from), or the model writes them first. With
 Ollama at hand the prompts are its own renderings, and their token counts are
@@ -78,7 +80,7 @@ type call struct {
 	conditions, contexts, texts []string
 	cells, edits                []string
 	turns, questions            bool
-	from, dtype                 string
+	task, from, dtype           string
 	maxTokens                   int
 }
 
@@ -92,6 +94,7 @@ func (Bench) Flags(f *pflag.FlagSet) task.Call {
 	f.StringSliceVar(&c.cells, "cells", nil, "single cells, CONTEXT:TEXT, instead of a whole cross: D:own-D,ND:own-ND,wrong:own-ND")
 	f.BoolVar(&c.turns, "turns", false, "read the conflict speaker's own turns instead, at the end of each")
 	f.BoolVar(&c.questions, "questions", false, "read the ends of the labeller's questions about labelled turns instead")
+	f.StringVar(&c.task, "task", "", "timing: read the ends of the questions whether to speak instead")
 	f.StringSliceVar(&c.edits, "edits", nil, "with --turns: the conflict turn edited as well: mask, strip, swap")
 	f.StringVar(&c.from, "from", "", "mediation run whose lines are read; without it the model writes them first")
 	f.StringVar(&c.dtype, "dtype", "f16", "f16 or f32")
@@ -102,6 +105,7 @@ func (Bench) Flags(f *pflag.FlagSet) task.Call {
 	task.Choose(f, "texts", probe.TextOwnD, probe.TextOwnND, probe.TextPlacebo, probe.TextOther)
 	task.Choose(f, "edits", probe.Edits...)
 	task.Choose(f, "dtype", "f16", "f32")
+	task.Choose(f, "task", timing.TaskName)
 	return c
 }
 
@@ -158,12 +162,15 @@ func (c *call) check() error {
 	if !c.turns && len(c.edits) > 0 {
 		return usage.Errorf("--edits are edits of the conflict turn; give --turns with them")
 	}
-	if c.turns && c.questions {
-		return usage.Errorf("--turns and --questions make different stores; give one")
+	if c.task != "" && c.task != timing.TaskName {
+		return usage.Errorf("unknown --task %q; known is %s", c.task, timing.TaskName)
+	}
+	if c.turns && c.questions || c.task != "" && (c.turns || c.questions) {
+		return usage.Errorf("--turns, --questions and --task make different stores; give one")
 	}
 	for _, name := range []string{"conditions", "contexts", "texts", "cells", "from", "max-tokens"} {
-		if (c.turns || c.questions) && c.flags.Changed(name) {
-			return usage.Errorf("--turns and --questions read the dialogue as it went, without a line of the mediator's; leave --%s out", name)
+		if (c.turns || c.questions || c.task != "") && c.flags.Changed(name) {
+			return usage.Errorf("--turns, --questions and --task read the dialogue as it went, without a line of the mediator's; leave --%s out", name)
 		}
 	}
 	if t := c.storedAs(); t != activation.F16 && t != activation.F32 {
@@ -192,7 +199,8 @@ type (
 	questionSettings struct {
 		task.RecordSettings
 		Questions bool     `json:"questions"`
-		Model     string   `json:"model"` // a name of the server, or a file's absolute path
+		Task      string   `json:"task,omitempty"` // timing: the questions are whether to speak
+		Model     string   `json:"model"`          // a name of the server, or a file's absolute path
 		DType     string   `json:"dtype"`
 		Layers    []string `json:"layers"`
 		Width     int      `json:"width"`
@@ -237,7 +245,7 @@ func (c *call) Plan(ctx context.Context, env task.Env) (task.Plan, error) {
 	switch {
 	case c.turns:
 		return c.planTurns(env, models, engine, x, ds)
-	case c.questions:
+	case c.questions, c.task != "":
 		return c.planQuestions(env, models, engine, x, ds)
 	}
 	return c.planLines(env, models, engine, x, ds)
@@ -323,46 +331,6 @@ func (c *call) planTurns(env task.Env, models task.Models, engine *llamacpp.Engi
 				env.Note("%s: %d marker phrases", s, markers[s])
 			}
 			return checkServed(ctx, env, models, all, ds)
-		},
-		Open: func(ctx context.Context, dir *run.Dir) (func() error, error) { return x.Close, x.Open(ctx, dir) },
-	}, nil
-}
-
-// planQuestions plans an extraction at the ends of the labeller's questions. all carries
-// what every kind of extraction shares.
-func (c *call) planQuestions(env task.Env, models task.Models, engine *llamacpp.Engine, all *probe.Extraction, ds []dialogue.Dialogue) (task.Plan, error) {
-	x := &probe.QuestionExtraction{Reader: all.Reader, Tokens: all.Tokens, DType: all.DType, Model: all.Model}
-	x.Ask = func(d dialogue.Dialogue) (out []probe.Question, err error) {
-		qs, err := mediation.Questions(env.Prompts, d)
-		for _, q := range qs {
-			out = append(out, probe.Question{Turn: q.Turn.T, Stage: q.Stage.String(), Text: q.Turn.Message, Prompt: q.Prompt})
-		}
-		return out, err
-	}
-	if err := x.Use(ds); err != nil {
-		return task.Plan{}, err
-	}
-	var ps []infer.Prompt
-	for _, d := range ds {
-		qs, err := x.Ask(d)
-		if err != nil {
-			return task.Plan{}, err
-		}
-		for _, q := range qs {
-			ps = append(ps, q.Prompt)
-		}
-	}
-	named := models.Named(role)
-	if strings.EqualFold(filepath.Ext(named), ".gguf") {
-		named = absolute(named)
-	}
-	return task.Plan{Task: x.Task(), Size: len(ds), Items: task.Keys(ds), DataHash: dialogue.Hash(ds), Templates: env.Prompts.Hashes("label"),
-		Settings: questionSettings{c.records.Settings(), true, named, string(x.DType), engine.Layers(), engine.Width()},
-		Longest:  map[string][]infer.Prompt{role: ps}, Answer: map[string]int{role: 8},
-		Preview: func(context.Context) (task.Preview, error) {
-			env.Note("%d questions about labelled turns of %d dialogues, %d layers x %d values: %.1f MB on disk", x.Rows(), len(ds), len(engine.Layers()), engine.Width(),
-				float64(x.Bytes())/1e6)
-			return task.Preview{Calls: map[string][]infer.Prompt{role: ps}, First: map[string]infer.Prompt{role: ps[0]}}, nil
 		},
 		Open: func(ctx context.Context, dir *run.Dir) (func() error, error) { return x.Close, x.Open(ctx, dir) },
 	}, nil
