@@ -96,17 +96,13 @@ func (f *finder) textOnly(ctx context.Context, texts []string) (Outcomes, TextFi
 	var terms []int
 	findings := TextFindings{}
 	for _, sp := range probes.Splits {
-		train := linear.At(texts, sp.Train)
-		v, err := linear.FitVectorizer(train, linear.VectorizerOptions{Bigrams: true, MinDocs: 2, Binary: true})
+		m, err := linear.FitText(ctx, linear.At(texts, sp.Train), linear.At(f.samples.Y, sp.Train), f.Classes,
+			linear.VectorizerOptions{Bigrams: true, MinDocs: 2, Binary: true}, linear.Options{C: 1})
 		if err != nil {
 			return out, findings, err
 		}
-		terms = append(terms, len(v.Terms()))
-		m, err := linear.Fit(ctx, v.Transform(train), linear.At(f.samples.Y, sp.Train), f.Classes, linear.Options{C: 1})
-		if err != nil {
-			return out, findings, err
-		}
-		p, err := m.Predict(v.Transform(linear.At(texts, sp.Test)))
+		terms = append(terms, len(m.Terms()))
+		p, err := m.Predict(linear.At(texts, sp.Test))
 		if err != nil {
 			return out, findings, err
 		}

@@ -44,6 +44,9 @@ type Owner interface{ Owns(run.Identity) bool }
 type About struct {
 	Task    string // as manifests name it
 	Command string // that makes its runs: "timing", "probe extract"
+	// Argument names the one argument that the command takes, whose Call is a Taker; "" where
+	// it takes none.
+	Argument string
 	// Short, Long and Example are the help of the command.
 	Short, Long, Example string
 	// Subject is the role of the model that is measured; the other roles are instruments.
@@ -80,6 +83,9 @@ type Call interface {
 	Plan(context.Context, Env) (Plan, error)
 }
 
+// Taker is implemented by calls of commands that take an argument.
+type Taker interface{ Take(argument string) }
+
 // Env is what a plan is made from.
 type Env struct {
 	*Archive
@@ -90,6 +96,8 @@ type Env struct {
 	Model        string
 	NumCtx       int
 	ChatTemplate string
+	// Edits are the values of the flag --edit.
+	Edits []string
 	// Models opens the models of Call.Roles. Most plans need none of them.
 	Models func() (Models, error)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/bench/timing"
 	"github.com/ccmed/ccmed/cmd/ccmed/internal/cli"
+	"github.com/ccmed/ccmed/probe/ask"
 	"github.com/ccmed/ccmed/probe/extract"
 	"github.com/ccmed/ccmed/sft/dualhead"
 )
@@ -23,6 +24,7 @@ var benches = task.Registry{
 	socrates.Bench{},
 	ccbench.Bench{},
 	extract.Bench{},
+	ask.Bench{},
 	dualhead.Bench{},
 }
 
@@ -65,7 +67,18 @@ func (a *app) benchCmd(b task.Bench, name string) *cobra.Command {
 	about := b.About()
 	j := &job{bench: b}
 	cmd := &cobra.Command{Use: name, Short: about.Short, Long: about.Long, Example: about.Example, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.do(cmd.Context(), j, a.tables) }}
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if t, ok := j.call.(task.Taker); ok {
+				if len(args) != 1 { // a manifest's command is not checked before
+					return usagef("%s takes one argument, %s", cmd.CommandPath(), about.Argument)
+				}
+				t.Take(args[0])
+			}
+			return a.do(cmd.Context(), j, a.tables)
+		}}
+	if about.Argument != "" {
+		cmd.Use, cmd.Args = name+" "+about.Argument, cobra.ExactArgs(1)
+	}
 	j.models.Register(cmd.Flags())
 	j.run.register(cmd)
 	shared := map[string]bool{}

@@ -22,10 +22,10 @@ var floors = [][]string{
 	{"infer", "infer/ollama", "infer/openai", "infer/llamacpp", "infer/cache", "infer/infertest", "infer/internal/prefix", "infer/internal/reasoning",
 		"infer/internal/transport", "infer/fleet"},
 	{"bench/run", "bench/prompt", "bench/dialogue", "bench/report", "bench/socrates/scenario", "bench/ccbench/norm"},
-	{"bench/published", "bench/suite", "probe/activation", "bench/task", "bench/ccbench/build"},
+	{"bench/published", "bench/suite", "probe/activation", "probe/effect", "bench/task", "bench/ccbench/build"},
 	{"bench/timing", "bench/mediation", "bench/socrates", "bench/ccbench", "probe", "bench/compare", "bench/page", "bench/export"},
 	{"sft", "probe/extract", "probe/direction", "probe/arrays", "bench/task/tasktest"},
-	{"sft/dualhead", "bench/folder"},
+	{"sft/dualhead", "bench/folder", "probe/ask"},
 	{"cmd/ccmed/internal/doctor", "cmd/ccmed/internal/cli"},
 	{"cmd/ccmed", "cmd/ccmed/torture", "scripts/ollama"},
 }

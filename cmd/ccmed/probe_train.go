@@ -37,7 +37,7 @@ type trainFlags struct {
 
 func (a *app) probeCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "probe", Short: "Read a model's hidden states while it mediates"}
-	cmd.AddCommand(a.trainCmd(), a.directionCmd(), a.probeReportCmd(), a.probeExportCmd(), a.probeImportCmd())
+	cmd.AddCommand(a.trainCmd(), a.directionCmd(), a.effectCmd(), a.probeReportCmd(), a.probeExportCmd(), a.probeImportCmd())
 	return cmd
 }
 

@@ -95,7 +95,8 @@ func openLabeller(path string) (*fleet.Readout, error) {
 // run needs it.
 func (a *app) env(j *job, set *prompt.Set) (env task.Env, opened func() *fleet.Fleet) {
 	var f *fleet.Fleet
-	env = task.Env{Archive: a.opened(), Seed: j.run.seed, Prompts: set, Model: j.models.Model, NumCtx: j.models.NumCtx, ChatTemplate: j.models.ChatTemplate}
+	env = task.Env{Archive: a.opened(), Seed: j.run.seed, Prompts: set, Model: j.models.Model, NumCtx: j.models.NumCtx, ChatTemplate: j.models.ChatTemplate,
+		Edits: j.models.Edits}
 	env.Models = func() (task.Models, error) {
 		roles, err := j.call.Roles(env)
 		if err != nil {

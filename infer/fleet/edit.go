@@ -43,18 +43,27 @@ func (f *Fleet) useEdits() error {
 	return nil
 }
 
-// readEdits reads a value of --edit: FILE,CLASS,DOSE, where the name of the file may hold commas.
-func (e Env) readEdits(given string) (*Edits, error) {
+// ParseEdit reads a value of --edit: FILE,CLASS,DOSE, where the name of the file may hold
+// commas.
+func ParseEdit(given string) (path, class string, dose float64, err error) {
 	parts := strings.Split(given, ",")
 	n := len(parts)
 	if n < 3 || parts[n-2] == "" {
-		return nil, usage.Errorf("--edit %q; it must be FILE,CLASS,DOSE, for example stage.edit,Denial,2", given)
+		return "", "", 0, usage.Errorf("--edit %q; it must be FILE,CLASS,DOSE, for example stage.edit,Denial,2", given)
 	}
-	dose, err := strconv.ParseFloat(parts[n-1], 64)
+	if dose, err = strconv.ParseFloat(parts[n-1], 64); err != nil {
+		return "", "", 0, usage.Errorf("--edit %q: the dose %q is no number", given, parts[n-1])
+	}
+	return strings.Join(parts[:n-2], ","), parts[n-2], dose, nil
+}
+
+// readEdits reads what a value of --edit names.
+func (e Env) readEdits(given string) (*Edits, error) {
+	path, class, dose, err := ParseEdit(given)
 	if err != nil {
-		return nil, usage.Errorf("--edit %q: the dose %q is no number", given, parts[n-1])
+		return nil, err
 	}
-	edits, err := e.Edits(strings.Join(parts[:n-2], ","), parts[n-2], dose)
+	edits, err := e.Edits(path, class, dose)
 	if err != nil {
 		return nil, usage.Errorf("--edit %q: %w", given, err)
 	}

@@ -1,6 +1,7 @@
 package linear
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -85,6 +86,31 @@ func (v *Vectorizer) Transform(texts []string) *Sparse {
 		}
 	}
 	return x
+}
+
+// TextModel classifies texts by their words.
+type TextModel struct {
+	vectorizer *Vectorizer
+	model      *Model
+}
+
+// FitText fits a classifier of bags of words to texts of the classes y, 0..classes-1. The
+// error may be ErrNoTerms.
+func FitText(ctx context.Context, texts []string, y []int, classes int, v VectorizerOptions, o Options) (*TextModel, error) {
+	vectorizer, err := FitVectorizer(texts, v)
+	if err != nil {
+		return nil, err
+	}
+	m, err := Fit(ctx, vectorizer.Transform(texts), y, classes, o)
+	return &TextModel{vectorizer, m}, err
+}
+
+// Terms returns the terms that the classifier knows. They must not be changed.
+func (m *TextModel) Terms() []string { return m.vectorizer.Terms() }
+
+// Predict returns the probabilities of every class for every text.
+func (m *TextModel) Predict(texts []string) (*Predictions, error) {
+	return m.model.Predict(m.vectorizer.Transform(texts))
 }
 
 // eachTerm calls f for every term of a text. The bytes are only valid during
