@@ -259,7 +259,7 @@ func (x *execution[I]) pending(step int) int {
 	n := 0
 	for _, g := range x.groups {
 		for _, u := range g {
-			if x.at(int(u), step).n == 0 && x.ready(int(u), step) {
+			if x.missing(int(u), step) && x.ready(int(u), step) {
 				n++
 			}
 		}
@@ -267,10 +267,15 @@ func (x *execution[I]) pending(step int) int {
 	return n
 }
 
-// ready reports whether every earlier step has made its sample of the unit.
+// missing reports whether a step takes a unit and has no sample of it.
+func (x *execution[I]) missing(unit, step int) bool {
+	return x.at(unit, step).n == 0 && x.task.Steps[step].takes(x.task.Units[unit])
+}
+
+// ready reports whether every earlier step that takes the unit has made its sample.
 func (x *execution[I]) ready(unit, step int) bool {
 	for s := range step {
-		if x.at(unit, s).n == 0 {
+		if x.missing(unit, s) {
 			return false
 		}
 	}
@@ -283,9 +288,11 @@ func (x *execution[I]) step(hard, soft context.Context, step int) error {
 	total, done := 0, 0
 	for _, g := range x.groups {
 		for _, u := range g {
-			total++
-			if x.at(int(u), step).n > 0 {
-				done++
+			switch {
+			case x.at(int(u), step).n > 0:
+				total, done = total+1, done+1
+			case x.missing(int(u), step):
+				total++
 			}
 		}
 	}
@@ -312,7 +319,7 @@ func (x *execution[I]) step(hard, soft context.Context, step int) error {
 					if soft.Err() != nil {
 						return
 					}
-					if x.at(int(u), step).n == 0 {
+					if x.missing(int(u), step) {
 						x.unit(hard, step, int(u), b)
 					}
 				}
@@ -391,7 +398,7 @@ func (x *execution[I]) unit(ctx context.Context, step, unit int, backends map[st
 	var unreadable error
 	look := func(name string) (Sample, bool) {
 		for i := range step {
-			if x.task.Steps[i].Name == name {
+			if x.task.Steps[i].Name == name && x.at(unit, i).n > 0 {
 				sample, err := x.store.get(*x.at(unit, i))
 				if err != nil {
 					unreadable = err

@@ -666,3 +666,35 @@ func TestRolesNeedWorkers(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
+
+// TestStepsOfSomeUnits: a step takes the units that it is for, later ones do not wait for it,
+// and a run that goes on asks for nothing more.
+func TestStepsOfSomeUnits(t *testing.T) {
+	e := &echo{}
+	task := words(6)
+	even := func(u Unit[int]) bool { return u.Value%2 == 0 }
+	task.Steps = []Step[int]{{Name: "say", Role: "speaker", Do: say, Only: even}, {Name: "length", Do: length, Only: even},
+		{Name: "seen", Do: func(_ context.Context, _ infer.Backend, u Unit[int], look Lookup) (Sample, error) {
+			_, ok := look("say")
+			data, err := json.Marshal(ok == even(u))
+			return Sample{Data: data}, err
+		}}}
+	path := filepath.Join(t.TempDir(), "run")
+	for i, want := range []struct{ scored, reused int }{{12, 0}, {12, 12}} {
+		d, err := Create(path, Identity{Task: "words"}, nil)
+		if i > 0 {
+			d, _, err = Resume(path, Identity{Task: "words"}, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum, err := Execute(t.Context(), d, task, Options{Workers: e.workers(2)})
+		if err != nil || sum.Scored != want.scored || sum.Reused != want.reused || sum.Skipped != 0 || e.calls.Load() != 3 {
+			t.Errorf("session %d: %+v, %d calls, %v", i+1, sum, e.calls.Load(), err)
+		}
+	}
+	b, err := os.ReadFile(filepath.Join(path, SamplesFile))
+	if err != nil || strings.Count(string(b), `"data":true`) != 6 || strings.Contains(string(b), `"data":false`) {
+		t.Errorf("%v:\n%s", err, b)
+	}
+}

@@ -99,7 +99,13 @@ type Step[I any] struct {
 	Do         func(context.Context, infer.Backend, Unit[I], Lookup) (Sample, error)
 	Roles      []string
 	DoAll      func(context.Context, map[string]infer.Backend, Unit[I], Lookup) (Sample, error)
+	// Only says which units the step takes; nil is all. Later steps of a unit do not wait
+	// for a step that does not take it.
+	Only func(Unit[I]) bool
 }
+
+// takes says whether the step takes a unit.
+func (s Step[I]) takes(u Unit[I]) bool { return s.Only == nil || s.Only(u) }
 
 // roles are those that a step asks.
 func (s Step[I]) roles() []string {

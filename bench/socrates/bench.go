@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,8 @@ const (
 	StepUnmediated = "unmediated"
 	StepMediated   = "mediated"
 	StepNull       = "null"
+	// StepRecorded holds recorded talks of people, for the evaluator card.
+	StepRecorded = "recorded"
 )
 
 // Roles of models.
@@ -58,9 +61,9 @@ type Bench struct{}
 
 // About describes the benchmark.
 func (Bench) About() task.About {
-	roles := map[string]string{StepUnmediated: RoleParty, StepNull: RoleParty, StepMediated: RoleMediator}
+	roles := map[string]string{StepUnmediated: RoleParty, StepNull: RoleParty, StepMediated: RoleMediator, StepRecorded: ""}
 	data := map[string]any{}
-	for _, step := range steps {
+	for _, step := range append(slices.Clone(steps), StepRecorded) {
 		data[step] = Talk{}
 		for k := range mostEvaluators {
 			roles[stepOf(evaluatorRole(k), step)], data[stepOf(evaluatorRole(k), step)] = evaluatorRole(k), Evaluation{}
@@ -83,13 +86,17 @@ talk without a mediator, from other seeds: what differs there is chance.
 --evaluator reads, after each party turn and topic by topic, how far the parties
 agree and which option each holds, without knowing what comes later. From that come
 the consensus gain over the talk without a mediator, how soon the mediator speaks
-after a drop, and what follows its words, beside the same turns without it.
+after a drop, and what follows its words, beside the same turns without it. --casino
+takes talks of people that end in a deal (kushalchawla/CaSiNo, CC BY 4.0): the
+evaluator reads them too, and its card says whether its readings can be believed.
+Without a card, or with a bad one, what it reads is a pipeline check, not a finding.
 
 A talk ends when the latest turn of every party holds [FINAL AGREEMENT], when one
 writes [IMPASSE], or after --max-turns. The context must hold the longest talk; where
 the model's is too small, lower --max-turns or --max-tokens, or give --max-history.
 Parties and mediator are asked in turn: a server must hold both models at a time.`,
 		Example: `  ccmed socrates run --mediator gemma2:9b --parties qwen2.5:14b --evaluator qwen2.5:14b --max-turns 10
+  ccmed socrates run --mediator gemma2:9b --parties qwen2.5:14b --casino casino_test.json --max-turns 10
   ccmed socrates run --model gemma2:9b --conditions general,emotion --null --max-turns 8
   ccmed socrates run --model gemma2:9b --arm periodic:4 --limit 2 --max-turns 8`}
 }
@@ -100,6 +107,8 @@ type call struct {
 	evaluators                        []string
 	form                              string
 	minMass                           float64
+	casino                            string
+	cardItems                         int
 	null, lenient                     bool
 	limit                             int
 	o                                 Options
@@ -116,6 +125,8 @@ func (Bench) Flags(f *pflag.FlagSet) task.Call {
 	f.StringSliceVar(&c.evaluators, "evaluator", nil, "models that read how far the parties agree, the first for the results, others to compare with it (default: that of the parties)")
 	f.StringVar(&c.form, "form", FormChoose, "how an evaluator reads: choose (topics of each turn), every (all topics after each turn) or pass (once a topic)")
 	f.Float64Var(&c.minMass, "min-mass", 0.05, "minimum probability mass on the allowed answers; below it the talk has no evaluation")
+	f.StringVar(&c.casino, "casino", "", "file of CaSiNo talks, for the evaluator card")
+	f.IntVar(&c.cardItems, "card-items", 50, "talks that the evaluator card takes; 0 takes all")
 	f.BoolVar(&c.null, "null", false, "add a talk without a mediator from other seeds")
 	f.IntVar(&c.limit, "limit", 0, "take the first N scenarios; 0 takes all")
 	f.BoolVar(&c.lenient, "lenient", false, "understand other names of fields in scenarios, and pass over those that are not known")
@@ -124,7 +135,7 @@ func (Bench) Flags(f *pflag.FlagSet) task.Call {
 	f.IntVar(&c.o.MediatorTokens, "mediator-tokens", 120, "most tokens of a mediator's thought, and of its words")
 	f.IntVar(&c.o.MaxHistory, "max-history", 0, "latest turns that a prompt holds; 0 is all")
 	f.BoolVar(&c.o.PostureVisible, "posture-visible", false, "tell the mediator too which strategy the parties were told")
-	task.Reads(f, "scenarios")
+	task.Reads(f, "scenarios", "casino")
 	task.Suggest(f, "scenarios", scenario.Sample)
 	task.Suggest(f, "arm", ArmGeneric, ArmPeriodic+":4", ArmAlways, "none")
 	return c
@@ -168,6 +179,8 @@ func (c *call) check() (err error) {
 		return usage.Errorf("--form %q; it is choose, every or pass", c.form)
 	case len(c.evaluators) > mostEvaluators:
 		return usage.Errorf("--evaluator names %d models; at most %d read the talks of a run", len(c.evaluators), mostEvaluators)
+	case c.cardItems < 0:
+		return usage.Errorf("--card-items %d; it must not be negative", c.cardItems)
 	case c.limit < 0:
 		return usage.Errorf("--limit %d; it must not be negative", c.limit)
 	}
@@ -206,6 +219,8 @@ type settings struct {
 	Evaluators     int      `json:"evaluators"`
 	Form           string   `json:"form"`
 	MinMass        float64  `json:"min_mass"`
+	CasinoHash     string   `json:"casino_sha256,omitempty"`
+	CardItems      int      `json:"card_items,omitempty"`
 }
 
 // cases reads the scenarios and puts them under the conditions.
@@ -240,6 +255,25 @@ func (c *call) cases(env task.Env) (cases []scenario.Case, items []string, err e
 	return cases, items, nil
 }
 
+// card reads the talks of the evaluator card.
+func (c *call) card(env task.Env, s *settings) ([]recorded, error) {
+	if c.casino == "" {
+		return nil, nil
+	}
+	talks, left, hash, err := readCasino(c.casino, c.cardItems)
+	if err != nil {
+		return nil, err
+	}
+	for _, why := range slices.Sorted(maps.Keys(left)) {
+		env.Note("%s: %d talks left out: %s", c.casino, left[why], why)
+	}
+	if len(talks) == 0 {
+		return nil, usage.Errorf("%s holds no talk that ends in a deal; the evaluator card needs some", c.casino)
+	}
+	s.CasinoHash, s.CardItems = hash, len(talks)
+	return talks, nil
+}
+
 // Plan says what is asked.
 func (c *call) Plan(_ context.Context, env task.Env) (task.Plan, error) {
 	if err := c.check(); err != nil {
@@ -256,9 +290,17 @@ func (c *call) Plan(_ context.Context, env task.Env) (task.Plan, error) {
 	}
 	hash := sha256.Sum256(b)
 	o := c.o
-	p := task.Plan{Task: Task(cases, o, c.null, Evaluators{len(c.readers()), c.form, c.minMass}), Size: len(cases), Items: items, DataHash: hex.EncodeToString(hash[:]), Templates: templates(),
-		Settings: settings{c.scenarios, c.conditions, c.arm, c.null, c.limit, o.MaxTurns, o.MaxTokens, o.MediatorTokens, o.MaxHistory, o.PostureVisible, len(c.readers()), c.form, c.minMass},
-		Longest:  map[string][]infer.Prompt{}, Answer: map[string]int{RoleParty: 2*o.MaxTokens + len(repair)/2}}
+	set := settings{Scenarios: c.scenarios, Conditions: c.conditions, Arm: c.arm, Null: c.null, Limit: c.limit, MaxTurns: o.MaxTurns, MaxTokens: o.MaxTokens, MediatorTokens: o.MediatorTokens,
+		MaxHistory: o.MaxHistory, PostureVisible: o.PostureVisible, Evaluators: len(c.readers()), Form: c.form, MinMass: c.minMass}
+	card, err := c.card(env, &set)
+	if err != nil {
+		return task.Plan{}, err
+	}
+	p := task.Plan{Task: tasks(cases, o, c.null, Evaluators{len(c.readers()), c.form, c.minMass}, card), Size: len(cases), Items: items, DataHash: hex.EncodeToString(hash[:]), Templates: templates(),
+		Settings: set, Longest: map[string][]infer.Prompt{}, Answer: map[string]int{RoleParty: 2*o.MaxTokens + len(repair)/2}}
+	for _, r := range card {
+		p.Others = append(p.Others, r.ID)
+	}
 	if o.Arm.Kind != ArmNone {
 		p.Answer[RoleMediator] = o.MediatorTokens
 	}
@@ -268,6 +310,9 @@ func (c *call) Plan(_ context.Context, env task.Env) (task.Plan, error) {
 	}
 	for k := range c.readers() {
 		p.Answer[evaluatorRole(k)] = answer
+		for _, r := range card {
+			p.Longest[evaluatorRole(k)] = append(p.Longest[evaluatorRole(k)], longestQuestion(campsite(), r.Talk))
+		}
 	}
 	for _, of := range cases {
 		party, mediator := longestPrompts(of, o)
@@ -291,10 +336,10 @@ type Evaluators struct {
 }
 
 // evaluate reads the talks of a step.
-func (x Evaluators) evaluate(role, step string) run.Step[scenario.Case] {
-	return run.Step[scenario.Case]{Name: stepOf(role, step), Role: role,
-		Do: func(ctx context.Context, b infer.Backend, u run.Unit[scenario.Case], look run.Lookup) (run.Sample, error) {
-			talk, unscored, err := task.Earlier[Talk](look, step)
+func (x Evaluators) evaluate(role string, of run.Step[unit]) run.Step[unit] {
+	return run.Step[unit]{Name: stepOf(role, of.Name), Role: role, Only: of.Only,
+		Do: func(ctx context.Context, b infer.Backend, u run.Unit[unit], look run.Lookup) (run.Sample, error) {
+			talk, unscored, err := task.Earlier[Talk](look, of.Name)
 			if err != nil || unscored != "" {
 				return task.Sample(Evaluation{}, unscored, err)
 			}
@@ -302,14 +347,23 @@ func (x Evaluators) evaluate(role, step string) run.Step[scenario.Case] {
 		}}
 }
 
-// Task takes every case through its talks, and evaluators through the talks.
-func Task(cases []scenario.Case, o Options, null bool, evaluators Evaluators) run.Task[scenario.Case] {
-	t := run.Task[scenario.Case]{Name: "socrates"}
-	alone := func(step string, arm Arm) run.Step[scenario.Case] {
+// unit is a scenario under a condition, or a recorded talk.
+type unit struct {
+	scenario.Case
+	recorded *Talk
+}
+
+func simulated(u run.Unit[unit]) bool { return u.Value.recorded == nil }
+func ofTheCard(u run.Unit[unit]) bool { return u.Value.recorded != nil }
+
+// tasks takes every case through its talks, and evaluators through these and the recorded ones.
+func tasks(cases []scenario.Case, o Options, null bool, evaluators Evaluators, card []recorded) run.Task[unit] {
+	t := run.Task[unit]{Name: "socrates"}
+	alone := func(step string, arm Arm) run.Step[unit] {
 		o := o
 		o.Arm = arm
-		return run.Step[scenario.Case]{Name: step, Role: RoleParty, Do: func(ctx context.Context, b infer.Backend, u run.Unit[scenario.Case], _ run.Lookup) (run.Sample, error) {
-			return task.Sample(Simulate(ctx, b, nil, u.Value, o))
+		return run.Step[unit]{Name: step, Role: RoleParty, Only: simulated, Do: func(ctx context.Context, b infer.Backend, u run.Unit[unit], _ run.Lookup) (run.Sample, error) {
+			return task.Sample(Simulate(ctx, b, nil, u.Value.Case, o))
 		}}
 	}
 	t.Steps = append(t.Steps, alone(StepUnmediated, Arm{Kind: ArmNone}))
@@ -317,19 +371,34 @@ func Task(cases []scenario.Case, o Options, null bool, evaluators Evaluators) ru
 		t.Steps = append(t.Steps, alone(StepNull, Arm{Kind: ArmNull}))
 	}
 	if o.Arm.Kind != ArmNone {
-		t.Steps = append(t.Steps, run.Step[scenario.Case]{Name: StepMediated, Roles: []string{RoleParty, RoleMediator},
-			DoAll: func(ctx context.Context, bs map[string]infer.Backend, u run.Unit[scenario.Case], _ run.Lookup) (run.Sample, error) {
-				return task.Sample(Simulate(ctx, bs[RoleParty], bs[RoleMediator], u.Value, o))
+		t.Steps = append(t.Steps, run.Step[unit]{Name: StepMediated, Roles: []string{RoleParty, RoleMediator}, Only: simulated,
+			DoAll: func(ctx context.Context, bs map[string]infer.Backend, u run.Unit[unit], _ run.Lookup) (run.Sample, error) {
+				return task.Sample(Simulate(ctx, bs[RoleParty], bs[RoleMediator], u.Value.Case, o))
+			}})
+	}
+	if len(card) > 0 {
+		t.Steps = append(t.Steps, run.Step[unit]{Name: StepRecorded, Only: ofTheCard,
+			Do: func(_ context.Context, _ infer.Backend, u run.Unit[unit], _ run.Lookup) (run.Sample, error) {
+				return task.Sample(u.Value.recorded, "", nil)
 			}})
 	}
 	talks := slices.Clone(t.Steps)
 	for k := range evaluators.N {
 		for _, s := range talks {
-			t.Steps = append(t.Steps, evaluators.evaluate(evaluatorRole(k), s.Name))
+			t.Steps = append(t.Steps, evaluators.evaluate(evaluatorRole(k), s))
 		}
 	}
 	for _, of := range cases {
-		t.Units = append(t.Units, run.Unit[scenario.Case]{Item: of.Scenario.ID, Condition: of.Condition, Group: of.Scenario.ID, Value: of})
+		t.Units = append(t.Units, run.Unit[unit]{Item: of.Scenario.ID, Condition: of.Condition, Group: of.Scenario.ID, Value: unit{Case: of}})
+	}
+	for _, r := range card {
+		first := half(r.Talk)
+		add := func(condition string, talk *Talk) {
+			t.Units = append(t.Units, run.Unit[unit]{Item: r.ID, Condition: condition, Group: r.ID,
+				Value: unit{scenario.Case{Scenario: campsite(), Condition: condition}, talk}})
+		}
+		add(CardWhole, &r.Talk)
+		add(CardHalf, &first)
 	}
 	return t
 }

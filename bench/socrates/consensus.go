@@ -116,6 +116,8 @@ type Consensus struct {
 	Role string         `json:"role"`
 	Form string         `json:"form"`
 	Arms []ConsensusArm `json:"arms"`
+	// Card is nil of a run without recorded talks.
+	Card *Card `json:"card,omitempty"`
 	// Gain is the mean consensus gain in per cent, DeltaS the mean difference of final S, and
 	// Pooled the sum of the differences over the sum of what unmediated talks leave, in per
 	// cent: one talk that leaves little cannot decide it. NullGain and NullPooled are those of

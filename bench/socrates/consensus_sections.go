@@ -13,6 +13,9 @@ func (r *result) consensusSections() (out []report.Section) {
 	for _, c := range r.Metric.Consensus {
 		out = append(out, r.consensusSection(c))
 	}
+	if s, ok := r.cardSection(); ok {
+		out = append(out, s)
+	}
 	if len(r.Metric.Correlations) > 0 {
 		t := report.Table{Columns: report.Columns("measure of a talk", "evaluators", "Spearman [95 %]>", "talks>")}
 		for _, c := range r.Metric.Correlations {
@@ -48,6 +51,9 @@ var formNotes = map[string]string{
 
 func (r *result) consensusSection(c Consensus) report.Section {
 	s := report.Section{Title: "Consensus, read by " + r.modelOf(c.Role)}
+	if c.cardNote() != "" {
+		s.Title += ": a pipeline check, not a finding"
+	}
 	arms := report.Table{Columns: report.Columns("talks", "evaluated>", "not evaluated>", "final agreement S [95 %]>")}
 	for _, a := range c.Arms {
 		missing := 0
@@ -95,11 +101,14 @@ func (r *result) consensusSection(c Consensus) report.Section {
 	if f, ok := r.curves(c); ok {
 		s.Figures = append([]report.Figure{f}, s.Figures...)
 	}
-	s.Notes = []string{formNotes[c.Form],
+	if note := c.cardNote(); note != "" {
+		s.Notes = []string{note}
+	}
+	s.Notes = append(s.Notes, formNotes[c.Form],
 		"S is the mean over topics of (agreement − 1)/4, 0 before a topic is spoken of; consensus gain is the share of what the unmediated talk leaves open that the mediated one closes; pooled, sums are divided, so that a talk that leaves little decides nothing",
 		fmt.Sprintf("timeliness counts the first intervention within ten party turns of a fall of S by a tenth or more: %d drops; %d talks have none, and no timeliness", c.Drops, c.NoDrop),
 		fmt.Sprintf("effectiveness is over the five party turns after an intervention: %d interventions, of which %d come when nothing is left to agree on or the talk is over, and %d have no such turn in the unmediated talk", c.Interventions, c.Undefined, c.NoSham),
-		"intervals are drawn over scenarios"}
+		"intervals are drawn over scenarios")
 	if c.Agreements > 0 {
 		s.Notes = append(s.Notes, fmt.Sprintf("agreed in words: in %d of %d talks that end in an agreement the parties hold different options, or none, on a topic", c.AgreedInWords, c.Agreements))
 	}

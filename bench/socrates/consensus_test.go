@@ -296,24 +296,33 @@ func TestEvaluatorWithoutAnAnswer(t *testing.T) {
 
 func TestPassesAreParsed(t *testing.T) {
 	t.Parallel()
+	of := caseOf(t, "van", "general").Scenario
+	talk := talkOf(EndTurns, 8)
+	talk.Parties = []string{of.Parties[0].ID, of.Parties[1].ID}
+	x := &evaluator{of: of, talk: talk}
 	for text, want := range map[string]string{
+		`{"readings": "2:3:AB, 5:4:-A"}`:                  "2:3 A,B 5:4 ,A 0",
+		`{"readings": "2:3:A, 5:4:AX, 6:1:ABA, 7:1:A-"}`:  "7:1 A, 3",
 		`{"readings": "2:3, 5:4"}`:                        "2:3 5:4 0",
 		`Sure. {"readings":"5:4;2:3"} And so on.`:         "2:3 5:4 0",
 		`{"readings": "0:3, 9:1, 2:6, 2:0, 3:x, 4, 1:2"}`: "1:2 6",
 		`{"readings": "2:3, 2:4"}`:                        "2:3 1",
 		`{"readings": ""}`:                                "0",
 	} {
-		rs, dropped, ok := parsePass(text, 8)
+		rs, dropped, ok := x.parsePass(text, of.Topics[0])
 		got := ""
 		for _, r := range rs {
 			got += fmt.Sprintf("%d:%d ", r.Turn, r.Agreement)
+			if r.Stances != nil {
+				got += r.Stances[talk.Parties[0]] + "," + r.Stances[talk.Parties[1]] + " "
+			}
 		}
 		if got += fmt.Sprint(dropped); !ok || got != want {
 			t.Errorf("%s: %q, %v, want %q", text, got, ok, want)
 		}
 	}
 	for _, text := range []string{"2:3", "{}", `{"readings": 3}`, ""} {
-		if _, _, ok := parsePass(text, 8); ok {
+		if _, _, ok := x.parsePass(text, of.Topics[0]); ok {
 			t.Errorf("%s is taken", text)
 		}
 	}

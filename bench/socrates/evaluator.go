@@ -59,8 +59,8 @@ const (
 	askRelevant    = `Is the latest turn about the topic that is named at the end, or does it move a party on it? Answer yes or no.`
 	askAgreement   = `How far do all parties agree by now on the topic that is named at the end? 1: they are opposed, or have not spoken of it. 2: they begin to move. 3: they are half-way. 4: they agree but for details. 5: they agree. Answer with one digit.`
 	askStance      = `Which option on the topic that is named at the end does %s hold by now? Answer with one letter; %s means none of them, or that it is not known.`
-	askPass        = `Go through the whole talk for the topic that is named at the end. List the numbered turns that are about it, or that move a party on it, and for each one how far all parties agree after it, from 1 (opposed) to 5 (agreed). Answer with one JSON object, {"readings": "TURN:AGREEMENT, TURN:AGREEMENT, ..."}, and nothing else.`
-	repairPass     = `This could not be read. Answer again with one JSON object, {"readings": "TURN:AGREEMENT, ..."}, and nothing else.`
+	askPass        = `Go through the whole talk for the topic that is named at the end. List the numbered turns that are about it, or that move a party on it; for each one how far all parties agree after it, from 1 (opposed) to 5 (agreed), and the letter of the option that each party then holds, in the order in which the parties are named, - for none. Answer with one JSON object, {"readings": "TURN:AGREEMENT:LETTERS, TURN:AGREEMENT:LETTERS, ..."}, and nothing else.`
+	repairPass     = `This could not be read. Answer again with one JSON object, {"readings": "TURN:AGREEMENT:LETTERS, ..."}, and nothing else.`
 	passText       = 2000 // most characters of the answer to askPass
 	passTokens     = 800
 )
@@ -211,13 +211,13 @@ func (x *evaluator) passes(ctx context.Context, e *Evaluation) error {
 		if err != nil {
 			return err
 		}
-		readings, dropped, ok := parsePass(r.Text, e.PartyTurns)
+		readings, dropped, ok := x.parsePass(r.Text, topic)
 		if !ok {
 			p.Messages = append(p.Messages, infer.Message{Role: infer.Assistant, Content: r.Text}, infer.Message{Role: infer.User, Content: repairPass})
 			if r, err = x.ask.Chat(ctx, p, o); err != nil {
 				return err
 			}
-			if readings, dropped, ok = parsePass(r.Text, e.PartyTurns); !ok {
+			if readings, dropped, ok = x.parsePass(r.Text, topic); !ok {
 				return &unscored{"the evaluator's readings of " + topic.ID + " are no JSON object", r.Text}
 			}
 		}
@@ -226,9 +226,10 @@ func (x *evaluator) passes(ctx context.Context, e *Evaluation) error {
 	return nil
 }
 
-// parsePass reads TURN:AGREEMENT pairs. Those of turns that are not there, of turns that were
-// read already and of other scores are dropped and counted.
-func parsePass(text string, turns int) (rs []Reading, dropped int, ok bool) {
+// parsePass reads TURN:AGREEMENT:LETTERS triples, where options can be left out. Those of
+// turns that are not there, of turns that were read already, of other scores and of options
+// that are not there are dropped and counted.
+func (x *evaluator) parsePass(text string, topic scenario.Topic) (rs []Reading, dropped int, ok bool) {
 	var answer struct {
 		Readings *string `json:"readings"`
 	}
@@ -237,17 +238,42 @@ func parsePass(text string, turns int) (rs []Reading, dropped int, ok bool) {
 	}
 	rs = []Reading{}
 	seen := map[int]bool{}
-	for pair := range strings.FieldsFuncSeq(*answer.Readings, func(r rune) bool { return r == ',' || r == ';' || r == ' ' || r == '\n' }) {
-		at, score, _ := strings.Cut(pair, ":")
+	for triple := range strings.FieldsFuncSeq(*answer.Readings, func(r rune) bool { return r == ',' || r == ';' || r == ' ' || r == '\n' }) {
+		at, rest, _ := strings.Cut(triple, ":")
+		score, letters, lettered := strings.Cut(rest, ":")
 		turn, errTurn := strconv.Atoi(at)
 		agreement, errScore := strconv.Atoi(score)
-		if errTurn != nil || errScore != nil || turn < 1 || turn > turns || agreement < 1 || agreement > mostAgreement || seen[turn] {
+		r := Reading{Turn: turn, Agreement: agreement}
+		fits := errTurn == nil && errScore == nil && turn >= 1 && turn <= x.talk.PartyTurns() && agreement >= 1 && agreement <= mostAgreement && !seen[turn]
+		if lettered && fits {
+			r.Stances, fits = x.held(letters, topic)
+		}
+		if !fits {
 			dropped++
 			continue
 		}
 		seen[turn] = true
-		rs = append(rs, Reading{Turn: turn, Agreement: agreement})
+		rs = append(rs, r)
 	}
 	slices.SortFunc(rs, func(a, b Reading) int { return a.Turn - b.Turn })
 	return rs, dropped, true
+}
+
+// held reads the letters of options by party.
+func (x *evaluator) held(letters string, topic scenario.Topic) (map[string]string, bool) {
+	if len(letters) != len(x.talk.Parties) {
+		return nil, false
+	}
+	held := map[string]string{}
+	for i, party := range x.talk.Parties {
+		letter := letters[i : i+1]
+		known := slices.ContainsFunc(topic.Options, func(o scenario.Option) bool { return o.Letter == letter })
+		switch {
+		case known:
+			held[party] = letter
+		case letter != "-":
+			return nil, false
+		}
+	}
+	return held, true
 }

@@ -187,11 +187,16 @@ func longestEvaluation(of scenario.Case, o Options) infer.Prompt {
 		}
 		talk.Turns = append(talk.Turns, Turn{By: talk.Parties[turn%len(talk.Parties)], After: turn, Text: filler(o.MaxTokens)})
 	}
-	topic := of.Scenario.Topics[0]
-	for _, t := range of.Scenario.Topics {
+	return longestQuestion(of.Scenario, talk)
+}
+
+// longestQuestion is the longest question about a talk.
+func longestQuestion(of scenario.Scenario, talk Talk) infer.Prompt {
+	topic := of.Topics[0]
+	for _, t := range of.Topics {
 		if len(t.Name) > len(topic.Name) {
 			topic = t
 		}
 	}
-	return (&evaluator{of: of.Scenario, talk: talk}).prompt(o.MaxTurns, true, askPass+repairPass, topic)
+	return (&evaluator{of: of, talk: talk}).prompt(talk.PartyTurns(), true, askPass+repairPass, topic)
 }

@@ -95,6 +95,14 @@ func (r *result) Cautions(context.Context) ([]string, error) {
 	if a, b := models[RoleMediator], models[RoleParty]; a.Name != "" && a.Name == b.Name && a.Digest == b.Digest {
 		out = append(out, "one model mediates and plays the parties: it may know its own ways")
 	}
+	for _, c := range m.Consensus {
+		if note := c.cardNote(); note != "" {
+			out = append(out, "what "+r.modelOf(c.Role)+" reads is a pipeline check, not a finding: "+note)
+		}
+		if e := models[c.Role]; e.Name != "" && e.Name == models[RoleMediator].Name && e.Digest == models[RoleMediator].Digest {
+			out = append(out, "one model mediates and evaluates: it may like its own words")
+		}
+	}
 	if g := m.Gain; g != nil && g.Groups < fewScenarios {
 		out = append(out, fmt.Sprintf("%d scenarios: intervals over so few are too narrow", g.Groups))
 	}

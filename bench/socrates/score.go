@@ -71,11 +71,20 @@ func (p pair) scored(step string) (Talk, bool) {
 	return t, ok && p.why[step] == ""
 }
 
+// recordedUnit says that a unit is a talk of the evaluator card.
+func recordedUnit(u task.Unit) bool {
+	_, ok := u.Step(StepRecorded)
+	return ok
+}
+
 var steps = []string{StepUnmediated, StepNull, StepMediated}
 
 func pairs(units []task.Unit) ([]pair, error) {
 	var out []pair
 	for _, u := range units {
+		if recordedUnit(u) {
+			continue
+		}
 		p := pair{key: u, talks: map[string]Talk{}, why: map[string]string{}}
 		for _, step := range steps {
 			if _, ok := u.Step(step); !ok {
@@ -119,7 +128,7 @@ func evaluations(ps []pair, role string) (es []evaluated, there bool, err error)
 }
 
 // evaluations adds what evaluators read to the metrics.
-func (m *Metrics) evaluations(ps []pair, form string, seed uint64) error {
+func (m *Metrics) evaluations(ps []pair, units []task.Unit, form string, seed uint64) error {
 	var by [][]evaluated
 	var roles []string
 	for k := range mostEvaluators {
@@ -133,6 +142,9 @@ func (m *Metrics) evaluations(ps []pair, form string, seed uint64) error {
 		}
 		c, err := consensus(es, role, form, seed)
 		if err != nil {
+			return err
+		}
+		if c.Card, err = cardOf(units, role, seed); err != nil {
 			return err
 		}
 		by, roles, m.Consensus = append(by, es), append(roles, role), append(m.Consensus, c)
@@ -198,12 +210,16 @@ func (Bench) Score(_ context.Context, in task.Input) (task.Result, error) {
 	if s, err := task.Settings[settings](in.Identity()); err == nil {
 		form = s.Form
 	}
-	r.Metric, err = measure(ps, form, in.Seed)
+	us, err := units()
+	if err != nil {
+		return nil, err
+	}
+	r.Metric, err = measure(ps, us, form, in.Seed)
 	return r, err
 }
 
-// measure computes the metrics.
-func measure(ps []pair, form string, seed uint64) (m Metrics, err error) {
+// measure computes the metrics; units hold the recorded talks too.
+func measure(ps []pair, units []task.Unit, form string, seed uint64) (m Metrics, err error) {
 	m.Talks = len(ps)
 	for _, step := range steps {
 		a, there, err := armScore(ps, step, seed)
@@ -246,7 +262,7 @@ func measure(ps []pair, form string, seed uint64) (m Metrics, err error) {
 	if m.First, err = first.mean(seed); err != nil {
 		return m, err
 	}
-	if err := m.evaluations(ps, form, seed); err != nil {
+	if err := m.evaluations(ps, units, form, seed); err != nil {
 		return m, err
 	}
 	m.ByAxis = parts(ps, scenario.Axes(), func(t Talk) string { return t.Axis })

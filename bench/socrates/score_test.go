@@ -43,7 +43,7 @@ func TestMeasuresByHand(t *testing.T) {
 		pairOf("e", talkOf(EndTurns, 8), talkOf(EndAgreement, 8, 2, 4), talkOf(EndTurns, 8)),      // unscored below
 	}
 	ps[4].why[StepMediated] = "no JSON"
-	m, err := measure(ps, "", 1)
+	m, err := measure(ps, nil, "", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestMeasuresByHand(t *testing.T) {
 	if len(m.ByAxis) != 1 || m.ByAxis[0] != (Part{"general", 4, 2, 2}) || m.ByDomain[0] != (Part{"legal", 4, 2, 2}) {
 		t.Errorf("by axis %+v, by domain %+v", m.ByAxis, m.ByDomain)
 	}
-	better, err := measure(ps[:2], "", 1)
+	better, err := measure(ps[:2], nil, "", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestConforms(t *testing.T) {
 	}
 	id := run.Identity{Task: "socrates", Seed: 1, Items: []string{"a", "b", "c", "d"}, Models: map[string]infer.Model{RoleMediator: {Name: "m"}, RoleParty: {Name: "m"}},
 		Options: map[string]any{"arm": "generic", "max_tokens": 50}}
-	tasktest.Conform(t, tasktest.Case{Bench: Bench{}, Identity: id, Samples: samples, Flags: []string{"--null", "--max-turns", "4"}})
+	tasktest.Conform(t, tasktest.Case{Bench: Bench{}, Identity: id, Samples: samples, Flags: []string{"--null", "--max-turns", "4", "--casino", "testdata/casino.json"}})
 }
 
 func TestFlagsOutOfRange(t *testing.T) {

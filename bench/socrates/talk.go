@@ -35,6 +35,8 @@ type Talk struct {
 	Turns     []Turn     `json:"turns"`
 	Decisions []Decision `json:"decisions,omitempty"`
 	End       string     `json:"end" jsonschema:"enum=agreement,enum=impasse,enum=turns,enum="` // "" where the talk broke off
+	// Deal is the option of each topic on which a recorded talk ended.
+	Deal map[string]string `json:"deal,omitempty"`
 	// Raw is an answer that could not be read, which ended the talk.
 	Raw string `json:"raw,omitempty"`
 }

@@ -305,7 +305,7 @@ func (c Case) runs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		id := run.Identity{Task: c.Bench.About().Task, Seed: 1, Items: plan.Items, DataHash: plan.DataHash, Prompts: plan.Templates, Shard: shard}
+		id := run.Identity{Task: c.Bench.About().Task, Seed: 1, Items: plan.Items, Others: plan.Others, DataHash: plan.DataHash, Prompts: plan.Templates, Shard: shard}
 		if err := json.Unmarshal(b, &id.Options); err != nil {
 			t.Fatal(err)
 		}
