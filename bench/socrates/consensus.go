@@ -140,6 +140,7 @@ type Consensus struct {
 	NoSham        int             `json:"no_sham"`   // the unmediated talk was over, or at S = 1
 	ByAxis        []ConsensusPart `json:"by_axis"`
 	ByDomain      []ConsensusPart `json:"by_domain"`
+	ByCondition   []ConsensusPart `json:"by_condition,omitempty"`
 	// AgreedInWords counts the agreements of talks whose parties hold different options on a
 	// topic at the end, of those whose options were read.
 	AgreedInWords int `json:"agreed_in_words"`
@@ -167,7 +168,7 @@ type CurvePoint struct {
 // curvePoints is about how many points a curve has.
 const curvePoints = 20
 
-// ConsensusPart is the part of the talks of an axis or a domain.
+// ConsensusPart is the part of the talks of an axis, a domain or a condition.
 type ConsensusPart struct {
 	Name   string  `json:"name"`
 	Talks  int     `json:"talks"`
@@ -189,6 +190,15 @@ func (e evaluated) trajectory(step string) (trajectory, bool) {
 	return e.read[step].trajectory(), true
 }
 
+// final is S at the end of a step's talk.
+func (e evaluated) final(step string) (float64, bool) {
+	t, ok := e.trajectory(step)
+	if !ok {
+		return 0, false
+	}
+	return t.s(t.turns()), true
+}
+
 // consensus computes what an evaluator finds.
 func consensus(es []evaluated, role, form string, seed uint64) (c Consensus, err error) {
 	c = Consensus{Role: role, Form: form, ByAxis: []ConsensusPart{}, ByDomain: []ConsensusPart{}}
@@ -208,8 +218,9 @@ func consensus(es []evaluated, role, form string, seed uint64) (c Consensus, err
 	if err := c.interventions(es, seed); err != nil {
 		return c, err
 	}
-	c.ByAxis = consensusParts(es, scenario.Axes(), func(t Talk) string { return t.Axis })
-	c.ByDomain = consensusParts(es, scenario.Domains(), func(t Talk) string { return t.Domain })
+	c.ByAxis = consensusParts(es, scenario.Axes(), func(e evaluated) string { return e.talks[StepMediated].Axis })
+	c.ByDomain = consensusParts(es, scenario.Domains(), func(e evaluated) string { return e.talks[StepMediated].Domain })
+	c.ByCondition = consensusParts(es, conditionNames(), func(e evaluated) string { return e.key.Key.Condition })
 	for _, e := range es {
 		for _, step := range steps {
 			if t, ok := e.scored(step); ok && t.End == EndAgreement && e.not[step] == "" {
@@ -335,31 +346,14 @@ func (c *Consensus) interventions(es []evaluated, seed uint64) (err error) {
 		} else {
 			c.NoDrop++
 		}
-		u, base := e.trajectory(StepUnmediated)
-		var with, paired, without []float64
-		for _, k := range talk.Interventions() {
-			c.Interventions++
-			v, ok := t.effect(k)
-			if !ok {
-				c.Undefined++
-				continue
-			}
-			with = append(with, v)
-			if !base {
-				continue
-			}
-			if s, ok := u.effect(k); ok {
-				paired, without = append(paired, v), append(without, s)
-			} else {
-				c.NoSham++
-			}
+		x := e.effects()
+		c.Interventions, c.Undefined, c.NoSham = c.Interventions+len(talk.Interventions()), c.Undefined+x.undefined, c.NoSham+x.noSham
+		if len(x.with) > 0 {
+			effects.add(average(x.with), item)
 		}
-		if len(with) > 0 {
-			effects.add(average(with), item)
-		}
-		if len(paired) > 0 {
-			shams.add(average(without), item)
-			over.add(average(paired)-average(without), item)
+		if len(x.paired) > 0 {
+			shams.add(average(x.without), item)
+			over.add(average(x.paired)-average(x.without), item)
 		}
 	}
 	for _, x := range []struct {
@@ -373,6 +367,38 @@ func (c *Consensus) interventions(es []evaluated, seed uint64) (err error) {
 	return nil
 }
 
+// effects are those of the interventions of a talk: with them, and of those that have a sham,
+// with them and without.
+type effects struct {
+	with, paired, without []float64
+	undefined, noSham     int
+}
+
+func (e evaluated) effects() (x effects) {
+	t, ok := e.trajectory(StepMediated)
+	u, base := e.trajectory(StepUnmediated)
+	if !ok {
+		return x
+	}
+	for _, k := range e.talks[StepMediated].Interventions() {
+		v, ok := t.effect(k)
+		if !ok {
+			x.undefined++
+			continue
+		}
+		x.with = append(x.with, v)
+		if !base {
+			continue
+		}
+		if s, ok := u.effect(k); ok {
+			x.paired, x.without = append(x.paired, v), append(x.without, s)
+		} else {
+			x.noSham++
+		}
+	}
+	return x
+}
+
 func average(v []float64) float64 {
 	sum := 0.0
 	for _, x := range v {
@@ -381,14 +407,22 @@ func average(v []float64) float64 {
 	return sum / float64(len(v))
 }
 
-func consensusParts(es []evaluated, names []string, of func(Talk) string) []ConsensusPart {
+// conditionNames are the conditions in their order.
+func conditionNames() (names []string) {
+	for _, c := range scenario.Conditions() {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func consensusParts(es []evaluated, names []string, of func(evaluated) string) []ConsensusPart {
 	out := []ConsensusPart{}
 	for _, name := range names {
 		x, left := ConsensusPart{Name: name}, 0.0
 		for _, e := range es {
 			t, ok := e.trajectory(StepMediated)
 			u, base := e.trajectory(StepUnmediated)
-			if !ok || !base || of(e.talks[StepMediated]) != name {
+			if !ok || !base || of(e) != name {
 				continue
 			}
 			x.Talks++
@@ -422,74 +456,4 @@ func (e Evaluation) sameStances(parties []string) (same, known bool) {
 		}
 	}
 	return same, known
-}
-
-// Correlation is how far two evaluators order talks alike, by Spearman's coefficient.
-type Correlation struct {
-	A       string          `json:"a"`
-	B       string          `json:"b"`
-	Measure string          `json:"measure"`
-	Rho     *stats.Estimate `json:"rho,omitempty"` // nil where a value is constant
-}
-
-// correlations compares the evaluators pairwise, over talks that both scored.
-func correlations(by [][]evaluated, roles []string, seed uint64) (out []Correlation) {
-	measures := []struct {
-		name string
-		of   func(evaluated) (float64, bool)
-	}{
-		{"final S, mediated", func(e evaluated) (float64, bool) {
-			t, ok := e.trajectory(StepMediated)
-			if !ok {
-				return 0, false
-			}
-			return t.s(t.turns()), true
-		}},
-		{"ΔS", func(e evaluated) (float64, bool) {
-			t, ok := e.trajectory(StepMediated)
-			u, base := e.trajectory(StepUnmediated)
-			if !ok || !base {
-				return 0, false
-			}
-			return t.s(t.turns()) - u.s(u.turns()), true
-		}},
-		{"timeliness", func(e evaluated) (float64, bool) {
-			t, ok := e.trajectory(StepMediated)
-			if !ok {
-				return 0, false
-			}
-			v, _, ok := t.timeliness(e.talks[StepMediated].Interventions())
-			return v, ok
-		}},
-	}
-	for a := range by {
-		for b := a + 1; b < len(by); b++ {
-			for _, m := range measures {
-				var x, y []float64
-				var groups []string
-				for i := range by[a] {
-					v, okV := m.of(by[a][i])
-					w, okW := m.of(by[b][i])
-					if okV && okW {
-						x, y, groups = append(x, v), append(y, w), append(groups, by[a][i].key.Key.Item)
-					}
-				}
-				c := Correlation{A: roles[a], B: roles[b], Measure: m.name}
-				if !math.IsNaN(stats.Spearman(x, y)) {
-					e, err := stats.Bootstrap{Resamples: resamples, Seed: seed}.Statistic(func(rows []int) float64 {
-						var p, q []float64
-						for _, i := range rows {
-							p, q = append(p, x[i]), append(q, y[i])
-						}
-						return stats.Spearman(p, q)
-					}, groups)
-					if err == nil { // else too many resamples hold one value alone
-						c.Rho = &e
-					}
-				}
-				out = append(out, c)
-			}
-		}
-	}
-	return out
 }

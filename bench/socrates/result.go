@@ -22,6 +22,7 @@ type result struct {
 	in     task.Input
 	Metric Metrics
 	pairs  func() ([]pair, error)
+	units  func() ([]task.Unit, error)
 }
 
 func (r *result) Metrics() any { return r.Metric }
@@ -116,23 +117,62 @@ func (r *result) Cautions(context.Context) ([]string, error) {
 	return out, nil
 }
 
-// Measures are the agreement of each talk, and what the mediator added to it.
+// Measures are, of each talk, the agreement that the parties declare and the S that the
+// evaluator reads at its end, and what the mediator added to both.
 func (r *result) Measures(context.Context) ([]stats.Measure, []string, error) {
-	ps, err := r.pairs()
-	agreement, gain := stats.Measure{Name: "agreement", Binary: true}, stats.Measure{Name: "agreement over unmediated"}
-	for _, p := range ps {
-		o := stats.Observation{Item: p.key.Key.Item + " " + p.key.Key.Condition, Group: p.key.Key.Item, Unscored: p.missing(StepMediated)}
-		with, _ := p.scored(StepMediated)
-		without, base := p.scored(StepUnmediated)
-		o.Value = agreed(with)
-		agreement.Observations = append(agreement.Observations, o)
-		if o.Unscored == "" && !base {
-			o.Unscored = p.missing(StepUnmediated)
-		}
-		o.Value -= agreed(without)
-		gain.Observations = append(gain.Observations, o)
+	es, there, err := r.evaluated()
+	if err != nil {
+		return nil, nil, err
 	}
-	return []stats.Measure{agreement, gain}, nil, err
+	of := func(name string, binary bool, with, without func(evaluated) (float64, string)) stats.Measure {
+		m := stats.Measure{Name: name, Binary: binary}
+		for _, e := range es {
+			o := stats.Observation{Item: e.key.Key.Item + " " + e.key.Key.Condition, Group: e.key.Key.Item}
+			o.Value, o.Unscored = with(e)
+			if without != nil && o.Unscored == "" {
+				var base float64
+				base, o.Unscored = without(e)
+				o.Value -= base
+			}
+			m.Observations = append(m.Observations, o)
+		}
+		return m
+	}
+	declared := func(step string) func(evaluated) (float64, string) {
+		return func(e evaluated) (float64, string) {
+			t, _ := e.scored(step)
+			return agreed(t), e.missing(step)
+		}
+	}
+	ms := []stats.Measure{of("agreement", true, declared(StepMediated), nil), of("agreement over unmediated", false, declared(StepMediated), declared(StepUnmediated))}
+	if there {
+		read := func(step string) func(evaluated) (float64, string) {
+			return func(e evaluated) (float64, string) {
+				s, ok := e.final(step)
+				switch {
+				case ok:
+					return s, ""
+				case e.missing(step) != "":
+					return 0, e.missing(step)
+				case e.not[step] != "":
+					return 0, e.not[step]
+				}
+				return 0, "the talk " + step + " was not evaluated"
+			}
+		}
+		ms = append(ms, of("final S", false, read(StepMediated), nil), of("ΔS over unmediated", false, read(StepMediated), read(StepUnmediated)))
+	}
+	return ms, nil, nil
+}
+
+// evaluated are the talks with what the first evaluator read in them. there is false of a run
+// without evaluations.
+func (r *result) evaluated() (es []evaluated, there bool, err error) {
+	ps, err := r.pairs()
+	if err != nil {
+		return nil, false, err
+	}
+	return evaluations(ps, RoleEvaluator)
 }
 
 // missing says why a step has no talk that counts, or "".
@@ -157,6 +197,12 @@ type Row struct {
 	Unmediated    *string  `json:"unmediated_end" parquet:"unmediated_end" doc:"how the talk without a mediator ended"`
 	UnmedTurns    *int     `json:"unmediated_turns" parquet:"unmediated_turns" doc:"party turns of the talk without a mediator"`
 	Null          *string  `json:"null_end" parquet:"null_end" doc:"how the talk without a mediator from other seeds ended"`
+	Final         *float64 `json:"final_s" parquet:"final_s" doc:"agreement S at the end of the mediated talk, 0..1, as the first evaluator reads it; null where it was not read"`
+	UnmedFinal    *float64 `json:"unmediated_final_s" parquet:"unmediated_final_s" doc:"the same of the talk without a mediator"`
+	NullFinal     *float64 `json:"null_final_s" parquet:"null_final_s" doc:"the same of the talk without a mediator from other seeds"`
+	Timeliness    *float64 `json:"timeliness" parquet:"timeliness" doc:"timeliness of the mediator, 0..100; null in a talk without a drop"`
+	Effectiveness *float64 `json:"effectiveness" parquet:"effectiveness" doc:"mean effect of its interventions in per cent; null without one that can be measured"`
+	Sham          *float64 `json:"sham" parquet:"sham" doc:"the same at the same turns of the talk without a mediator"`
 }
 
 // Table gives the rows of exports.
@@ -165,53 +211,72 @@ func (r *result) Table(context.Context) (task.Table, error) {
 	if s, err := task.Settings[settings](r.in.Identity()); err == nil {
 		t.MaxTokens = s.MaxTokens
 	}
-	ps, err := r.pairs()
-	for _, p := range ps {
-		any := p.any()
-		row := &Row{Run: r.in.Name(), Scenario: p.key.Key.Item, Condition: p.key.Key.Condition, Axis: any.Axis, Domain: any.Domain}
-		score := task.Score{Metric: "agreement", Binary: true, Unscored: p.missing(StepMediated)}
-		end := func(step string) (*string, *int) {
-			t, ok := p.scored(step)
-			if !ok {
-				return nil, nil
-			}
-			n := t.PartyTurns()
-			return &t.End, &n
+	es, _, err := r.evaluated()
+	for _, e := range es {
+		t.Rows = append(t.Rows, e.row(r.in.Name()))
+	}
+	if err != nil {
+		return t, err
+	}
+	units, err := r.units()
+	for _, u := range units {
+		if recordedUnit(u) {
+			t.Rest = append(t.Rest, u.Costs()...)
 		}
-		row.End, row.Turns = end(StepMediated)
-		row.Unmediated, row.UnmedTurns = end(StepUnmediated)
-		row.Null, _ = end(StepNull)
-		output := ""
-		if with, ok := p.scored(StepMediated); ok {
-			at := with.Interventions()
-			n := len(at)
-			row.Interventions = &n
-			if n > 0 && *row.Turns > 0 {
-				share := float64(at[0]) / float64(*row.Turns)
-				row.First = &share
-			}
-			score.Value, output = agreed(with), with.End
-		}
-		t.Rows = append(t.Rows, task.Row{Key: p.key.Key, Value: row, Cluster: p.key.Key.Item, Input: task.LastPrompt(p.key.Steps, StepMediated, StepUnmediated), Target: EndAgreement,
-			Output: output, Stop: infer.StopEnd, Scores: []task.Score{score}, Steps: p.key.Costs()})
 	}
 	return t, err
 }
 
+// row is a pair as a row of the exported tables.
+func (e evaluated) row(name string) task.Row {
+	any := e.any()
+	row := &Row{Run: name, Scenario: e.key.Key.Item, Condition: e.key.Key.Condition, Axis: any.Axis, Domain: any.Domain}
+	score := task.Score{Metric: "agreement", Binary: true, Unscored: e.missing(StepMediated)}
+	end := func(step string) (*string, *int) {
+		t, ok := e.scored(step)
+		if !ok {
+			return nil, nil
+		}
+		n := t.PartyTurns()
+		return &t.End, &n
+	}
+	number := func(v float64, ok bool) *float64 {
+		if !ok {
+			return nil
+		}
+		return &v
+	}
+	row.End, row.Turns = end(StepMediated)
+	row.Unmediated, row.UnmedTurns = end(StepUnmediated)
+	row.Null, _ = end(StepNull)
+	output := ""
+	if with, ok := e.scored(StepMediated); ok {
+		at := with.Interventions()
+		n := len(at)
+		row.Interventions = &n
+		if n > 0 && *row.Turns > 0 {
+			share := float64(at[0]) / float64(*row.Turns)
+			row.First = &share
+		}
+		score.Value, output = agreed(with), with.End
+	}
+	row.Final, row.UnmedFinal, row.NullFinal = number(e.final(StepMediated)), number(e.final(StepUnmediated)), number(e.final(StepNull))
+	if t, ok := e.trajectory(StepMediated); ok {
+		value, _, some := t.timeliness(e.talks[StepMediated].Interventions())
+		row.Timeliness = number(value, some)
+		x := e.effects()
+		row.Effectiveness, row.Sham = number(average(x.with), len(x.with) > 0), number(average(x.without), len(x.without) > 0)
+	}
+	return task.Row{Key: e.key.Key, Value: row, Cluster: e.key.Key.Item, Input: task.LastPrompt(e.key.Steps, StepMediated, StepUnmediated), Target: EndAgreement,
+		Output: output, Stop: infer.StopEnd, Scores: []task.Score{score}, Steps: e.key.Costs()}
+}
+
 // Browser lists the talks.
 func (r *result) Browser(context.Context) (report.Browser, []string, error) {
-	var conditions []string
-	for _, c := range scenario.Conditions() {
-		conditions = append(conditions, c.Name)
-	}
 	ends := []string{EndAgreement, EndImpasse, EndTurns, task.Unscored}
-	b := report.Browser{Name: "talks", Title: "scenario and condition", Facets: []report.Facet{{Name: "scenario"}, {Name: "condition", Order: conditions},
+	b := report.Browser{Name: "talks", Title: "scenario and condition", Facets: []report.Facet{{Name: "scenario"}, {Name: "condition", Order: conditionNames()},
 		{Name: "domain", Order: scenario.Domains()}, {Name: "mediated", Order: ends}, {Name: "unmediated", Order: ends}}, Measures: []string{"party turns", "interventions", "ΔS"}}
-	ps, err := r.pairs()
-	if err != nil {
-		return b, nil, err
-	}
-	es, _, err := evaluations(ps, RoleEvaluator)
+	es, _, err := r.evaluated()
 	if err != nil {
 		return b, nil, err
 	}
@@ -224,9 +289,9 @@ func (r *result) Browser(context.Context) (report.Browser, []string, error) {
 		if t, ok := p.talks[StepMediated]; ok {
 			it.Measures[0], it.Measures[1] = float64(t.PartyTurns()), float64(len(t.Interventions()))
 		}
-		if t, ok := p.trajectory(StepMediated); ok {
-			if u, base := p.trajectory(StepUnmediated); base {
-				it.Measures[2] = task.Rounded(t.s(t.turns()) - u.s(u.turns()))
+		if s, ok := p.final(StepMediated); ok {
+			if u, base := p.final(StepUnmediated); base {
+				it.Measures[2] = task.Rounded(s - u)
 			}
 		}
 		for _, step := range []string{StepMediated, StepUnmediated, StepNull} {

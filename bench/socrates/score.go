@@ -191,7 +191,7 @@ func (s *sampled) mean(seed uint64) (*stats.Estimate, error) {
 // Score scores a run, or takes its stored metrics.
 func (Bench) Score(_ context.Context, in task.Input) (task.Result, error) {
 	units := in.UnitsOnce()
-	r := &result{in: in, pairs: func() ([]pair, error) {
+	r := &result{in: in, units: units, pairs: func() ([]pair, error) {
 		us, err := units()
 		if err != nil {
 			return nil, err
