@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tiny random models of four architectures as GGUF files, with their states.
+"""Tiny random models of four architectures as GGUF files, with their states and edited logits.
 
 Each is made by transformers, its hidden states are computed there, and its
 weights are written as f32 with the vocabulary of another GGUF file. Weights are
@@ -29,6 +29,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
+import hf_edits
 import hf_states
 
 SEED = 20261130
@@ -166,6 +167,7 @@ def main() -> None:
         write_gguf(args.out / f"{name}.gguf", arch, model, vocabulary)
         tokens = torch.randint(size, (TOKENS,), generator=generator).tolist()
         hf_states.write(args.out / f"{name}.json", model, tokens, list(range(TOKENS)))
+        hf_edits.write(args.out / f"{name}.edits.json", model, tokens, generator)
 
 
 if __name__ == "__main__":

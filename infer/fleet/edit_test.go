@@ -3,12 +3,14 @@ package fleet
 import (
 	"errors"
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ccmed/ccmed/bench/usage"
 	"github.com/ccmed/ccmed/infer"
+	"github.com/ccmed/ccmed/infer/llamacpp"
 )
 
 // TestEditOfARole: --edit changes the model that is measured and no other role's, and is
@@ -62,5 +64,48 @@ func TestEditOfARole(t *testing.T) {
 		if err := f.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestEditOfAnotherModel: an edit that was learnt from other weights opens no engine.
+func TestEditOfAnotherModel(t *testing.T) {
+	t.Parallel()
+	model := os.Getenv("CCMED_TEST_MODEL")
+	if model == "" {
+		if os.Getenv("CCMED_REQUIRE") != "" {
+			t.Fatal("CCMED_TEST_MODEL names no GGUF file")
+		}
+		t.Skip("CCMED_TEST_MODEL names no GGUF file")
+	}
+	weights := ""
+	env := Env{Note: t.Logf, Getenv: os.Getenv, Subject: "mediator", Edits: func(string, string, float64) (*Edits, error) {
+		return &Edits{Model: "another", Weights: weights, Edits: []infer.Edit{{Block: 1, Scope: infer.ScopeAll, Add: make([]float32, 576)}}}, nil
+	}}
+	open := func() (infer.Model, error) {
+		flags := &Flags{Model: model, Backend: "embedded", Edits: []string{"s.edit,Denial,2"}, Cache: "off", Concurrency: 1, RequestTimeout: time.Second, NumCtx: 64}
+		f, err := New(env, flags, map[string]string{"mediator": ""})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		return f.Model(t.Context(), "mediator")
+	}
+	weights = "sha256:" + strings.Repeat("0", 64)
+	var bad *usage.Error
+	if _, err := open(); !errors.As(err, &bad) || !strings.Contains(err.Error(), "was learnt from the states of another") {
+		t.Errorf("an edit of another model: %v", err)
+	}
+	m, err := llamacpp.Open(t.Context(), llamacpp.Options{ModelPath: model, NumCtx: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	own, err := m.Model(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	weights = own.Digest
+	if edited, err := open(); err != nil || edited.Digest != own.Digest || edited.Edits == "" {
+		t.Errorf("an edit of the model itself: %+v, %v", edited, err)
 	}
 }

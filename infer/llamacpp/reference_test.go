@@ -155,3 +155,92 @@ func TestStatesOfSmolLM2AgainstTransformers(t *testing.T) {
 		}
 	})
 }
+
+// editReference holds logits that scripts/hf_edits.py took from transformers under forward
+// hooks: those at the prompt's end, after it, and at the end, one entry of the vocabulary
+// of Every.
+type editReference struct {
+	Tokens        []int32
+	Prompt, Every int
+	Plain         [][]float64
+	Cases         []struct {
+		Edits []struct {
+			Block   int
+			Scope   infer.Scope
+			Add     []float32
+			Replace []float32
+			Erase   *infer.Erase
+		}
+		Logits [][]float64
+	}
+}
+
+// Logits under additions, replacements and erasures of every block and scope are those that
+// transformers computes with forward hooks. The micro-batch is smaller than the text.
+func TestEditsAgainstTransformers(t *testing.T) {
+	dir := needReference(t)
+	for _, arch := range []string{"llama", "gemma2", "phi3", "qwen2"} {
+		t.Run(arch, func(t *testing.T) {
+			b, err := os.ReadFile(filepath.Join(dir, arch+".edits.json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var r editReference
+			if err := json.Unmarshal(b, &r); err != nil {
+				t.Fatal(err)
+			}
+			e, err := Open(context.Background(), Options{ModelPath: filepath.Join(dir, arch+".gguf"), NumCtx: 256, UBatch: 40, Threads: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			worst, least := 0.0, math.Inf(1)
+			for i, c := range r.Cases {
+				var edits []infer.Edit
+				for _, x := range c.Edits {
+					edit := infer.Edit{Block: x.Block, Scope: x.Scope, Add: x.Add, Erase: x.Erase}
+					if x.Replace != nil {
+						edit.Replace = map[string][]float32{"the prompt": x.Replace}
+					}
+					edits = append(edits, edit)
+				}
+				got, want := editedLogits(t, edited(t, e, edits...), r), slices.Concat(c.Logits...)
+				d := relativeError(got, want)
+				if worst = max(worst, d); !(d <= 1e-3) {
+					t.Errorf("case %d, %s after block %d: relative error %.2g, want ≤ 1e-3", i, c.Edits[0].Scope, c.Edits[0].Block, d)
+				}
+				least = min(least, relativeError(slices.Concat(r.Plain...), want))
+			}
+			plain := relativeError(editedLogits(t, e, r), slices.Concat(r.Plain...))
+			t.Logf("%d cases, greatest relative error %.1e; without edits %.1e; the edits move the logits by at least %.2g", len(r.Cases), worst, plain, least)
+			if len(r.Cases) != 28 || !(least > 1e-2) || !(plain <= 1e-3) {
+				t.Errorf("%d cases that move the logits by at least %.2g, without edits %.2g", len(r.Cases), least, plain)
+			}
+			if !e.changes.hooked[2] {
+				t.Error("no control vector is used")
+			}
+		})
+	}
+}
+
+// editedLogits returns those that the reference holds.
+func editedLogits(t *testing.T, e *Engine, r editReference) (out []float64) {
+	t.Helper()
+	ctx := context.Background()
+	if err := e.ready(ctx, infer.Params{}, true); err != nil {
+		t.Fatal(err)
+	}
+	path := e.plan("the prompt").path(toTokens(r.Tokens), r.Prompt)
+	err := e.logits(ctx, path, r.Prompt, func(i int, logits []float32) error {
+		if at := r.Prompt - 1 + i; at <= r.Prompt || at == len(r.Tokens)-1 {
+			for k := 0; k < len(logits); k += r.Every {
+				out = append(out, float64(logits[k]))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}

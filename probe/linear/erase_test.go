@@ -106,8 +106,10 @@ func TestErasedClassesAreAlike(t *testing.T) {
 		values, y := drawErasure(n, d)
 		e := mustErase(t, values, y, 3)
 		once := applied(e, values, d)
-		if far := furthest(classMeans(once, y, d, 0), classMeans(once, y, d, 1)); far > 1e-6 {
-			t.Errorf("%d rows of %d: class means differ by %g", n, d, far)
+		for class := 1; class < 3; class++ {
+			if far := furthest(classMeans(once, y, d, 0), classMeans(once, y, d, class)); far > 1e-6 {
+				t.Errorf("%d rows of %d: the means of classes 0 and %d differ by %g", n, d, class, far)
+			}
 		}
 		if far := furthest(classMeans(values, y, d, 0), classMeans(values, y, d, 1)); far < 1 {
 			t.Errorf("%d rows of %d: the means differ by %g before: nothing was planted", n, d, far)
