@@ -97,12 +97,14 @@ the model's is too small, lower --max-turns or --max-tokens, or give --max-histo
 Parties and mediator are asked in turn: a server must hold both models at a time.`,
 		Example: `  ccmed socrates run --mediator gemma2:9b --parties qwen2.5:14b --evaluator qwen2.5:14b --max-turns 10
   ccmed socrates run --mediator gemma2:9b --parties qwen2.5:14b --casino casino_test.json --max-turns 10
+  ccmed socrates run --mediator gemma2:9b --parties qwen2.5:14b --scenarios my-disputes --kept runs/KEPT --max-turns 8
   ccmed socrates run --model gemma2:9b --conditions general,emotion --null --max-turns 8
   ccmed socrates run --model gemma2:9b --arm periodic:4 --limit 2 --max-turns 8`}
 }
 
 type call struct {
 	mediator, parties, scenarios, arm string
+	baselines, kept                   string
 	conditions                        []string
 	evaluators                        []string
 	form                              string
@@ -127,6 +129,8 @@ func (Bench) Flags(f *pflag.FlagSet) task.Call {
 	f.Float64Var(&c.minMass, "min-mass", 0.05, "minimum probability mass on the allowed answers; below it the talk has no evaluation")
 	f.StringVar(&c.casino, "casino", "", "file of CaSiNo talks, for the evaluator card")
 	f.IntVar(&c.cardItems, "card-items", 50, "talks that the evaluator card takes; 0 takes all")
+	f.StringVar(&c.baselines, "baselines", "", "socrates run whose talks without a mediator are used; parties, scenarios and seed must be the same")
+	f.StringVar(&c.kept, "kept", "", "run of socrates filter: take the scenarios that it keeps")
 	f.BoolVar(&c.null, "null", false, "add a talk without a mediator from other seeds")
 	f.IntVar(&c.limit, "limit", 0, "take the first N scenarios; 0 takes all")
 	f.BoolVar(&c.lenient, "lenient", false, "understand other names of fields in scenarios, and pass over those that are not known")
@@ -135,7 +139,7 @@ func (Bench) Flags(f *pflag.FlagSet) task.Call {
 	f.IntVar(&c.o.MediatorTokens, "mediator-tokens", 120, "most tokens of a mediator's thought, and of its words")
 	f.IntVar(&c.o.MaxHistory, "max-history", 0, "latest turns that a prompt holds; 0 is all")
 	f.BoolVar(&c.o.PostureVisible, "posture-visible", false, "tell the mediator too which strategy the parties were told")
-	task.Reads(f, "scenarios", "casino")
+	task.Reads(f, "scenarios", "casino", "baselines", "kept")
 	task.Suggest(f, "scenarios", scenario.Sample)
 	task.Suggest(f, "arm", ArmGeneric, ArmPeriodic+":4", ArmAlways, "none")
 	return c
@@ -221,10 +225,12 @@ type settings struct {
 	MinMass        float64  `json:"min_mass"`
 	CasinoHash     string   `json:"casino_sha256,omitempty"`
 	CardItems      int      `json:"card_items,omitempty"`
+	Kept           []string `json:"kept,omitempty"`      // by socrates filter
+	Baselines      string   `json:"baselines,omitempty"` // hash of the samples of the run that they are from
 }
 
-// cases reads the scenarios and puts them under the conditions.
-func (c *call) cases(env task.Env) (cases []scenario.Case, items []string, err error) {
+// cases reads the scenarios, all or only some, and puts them under the conditions.
+func (c *call) cases(env task.Env, only ...string) (cases []scenario.Case, items []string, err error) {
 	names := c.conditions
 	if len(names) == 1 && names[0] == "all" {
 		names = nil
@@ -236,6 +242,12 @@ func (c *call) cases(env task.Env) (cases []scenario.Case, items []string, err e
 	all, err := scenario.Read(c.scenarios, c.lenient)
 	if err != nil {
 		return nil, nil, err
+	}
+	if len(only) > 0 {
+		all = slices.DeleteFunc(all, func(s scenario.Scenario) bool { return !slices.Contains(only, s.ID) })
+		if len(all) < len(only) {
+			return nil, nil, usage.Errorf("--kept names %d scenarios, of which %s holds %d; take the scenarios that were filtered", len(only), c.scenarios, len(all))
+		}
 	}
 	if c.limit > 0 {
 		all = all[:min(c.limit, len(all))]
@@ -274,30 +286,58 @@ func (c *call) card(env task.Env, s *settings) ([]recorded, error) {
 	return talks, nil
 }
 
+// hashOf identifies the cases.
+func hashOf(cases []scenario.Case) (string, error) {
+	b, err := json.Marshal(cases)
+	if err != nil {
+		return "", fmt.Errorf("encode the scenarios: %w", err)
+	}
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:]), nil
+}
+
+// partyAnswer is the most tokens that a party's answers add to a prompt: two, and the request
+// for the second.
+func partyAnswer(o Options) int { return 2*o.MaxTokens + len(repair)/2 }
+
 // Plan says what is asked.
-func (c *call) Plan(_ context.Context, env task.Env) (task.Plan, error) {
+func (c *call) Plan(ctx context.Context, env task.Env) (task.Plan, error) {
 	if err := c.check(); err != nil {
 		return task.Plan{}, err
 	}
 	c.o.Seed = env.Seed
-	cases, items, err := c.cases(env)
+	var kept []string
+	if c.kept != "" {
+		var err error
+		if kept, err = keptBy(ctx, env, c.kept); err != nil {
+			return task.Plan{}, err
+		}
+	}
+	cases, items, err := c.cases(env, kept...)
 	if err != nil {
 		return task.Plan{}, err
 	}
-	b, err := json.Marshal(cases)
+	hash, err := hashOf(cases)
 	if err != nil {
-		return task.Plan{}, fmt.Errorf("encode the scenarios: %w", err)
+		return task.Plan{}, err
 	}
-	hash := sha256.Sum256(b)
 	o := c.o
 	set := settings{Scenarios: c.scenarios, Conditions: c.conditions, Arm: c.arm, Null: c.null, Limit: c.limit, MaxTurns: o.MaxTurns, MaxTokens: o.MaxTokens, MediatorTokens: o.MediatorTokens,
-		MaxHistory: o.MaxHistory, PostureVisible: o.PostureVisible, Evaluators: len(c.readers()), Form: c.form, MinMass: c.minMass}
+		MaxHistory: o.MaxHistory, PostureVisible: o.PostureVisible, Evaluators: len(c.readers()), Form: c.form, MinMass: c.minMass, Kept: kept}
 	card, err := c.card(env, &set)
 	if err != nil {
 		return task.Plan{}, err
 	}
-	p := task.Plan{Task: tasks(cases, o, c.null, Evaluators{len(c.readers()), c.form, c.minMass}, card), Size: len(cases), Items: items, DataHash: hex.EncodeToString(hash[:]), Templates: templates(),
-		Settings: set, Longest: map[string][]infer.Prompt{}, Answer: map[string]int{RoleParty: 2*o.MaxTokens + len(repair)/2}}
+	talks := tasks(cases, o, c.null, Evaluators{len(c.readers()), c.form, c.minMass}, card)
+	p := task.Plan{Size: len(cases), Items: items, DataHash: hash, Templates: templates(), Longest: map[string][]infer.Prompt{}, Answer: map[string]int{RoleParty: partyAnswer(o)}}
+	if c.baselines != "" {
+		e, err := earlierTalks(env, c.baselines, cases)
+		if err != nil {
+			return task.Plan{}, err
+		}
+		talks.Steps[0], set.Baselines, p.Check = e.step(), e.manifest.SamplesHash, e.fits
+	}
+	p.Task, p.Settings = talks, set
 	for _, r := range card {
 		p.Others = append(p.Others, r.ID)
 	}

@@ -26,6 +26,7 @@ const MediatorID = "mediator"
 // Talk is one simulated talk: the data of every step.
 type Talk struct {
 	Scenario string   `json:"scenario"`
+	Case     string   `json:"case,omitempty"` // hash of the scenario as its condition leaves it
 	Domain   string   `json:"domain"`
 	Axis     string   `json:"axis"`
 	Parties  []string `json:"parties"` // ids, in the order of speaking
@@ -86,14 +87,16 @@ type Options struct {
 
 // Arm is when a mediator speaks.
 type Arm struct {
-	Kind  string // ArmNone, ArmNull, ArmGeneric, ArmPeriodic, ArmAlways
-	Every int    // party turns, of ArmPeriodic
+	Kind  string // ArmNone, ArmNull, ArmReplay, ArmGeneric, ArmPeriodic, ArmAlways
+	Every int    // party turns, of ArmPeriodic; the number of an ArmReplay
 }
 
-// Arms of a talk. A talk of ArmNull is unmediated too, with other seeds.
+// Arms of a talk. A talk of ArmNull is unmediated too, with other seeds; so are those of
+// ArmReplay, each with its own.
 const (
 	ArmNone     = "unmediated"
 	ArmNull     = "null"
+	ArmReplay   = "replay"
 	ArmGeneric  = "generic"
 	ArmPeriodic = "periodic"
 	ArmAlways   = "always"
@@ -127,6 +130,9 @@ func Simulate(ctx context.Context, party, mediator infer.Backend, of scenario.Ca
 		s.talk.Parties, s.talk.Names = append(s.talk.Parties, p.ID), append(s.talk.Names, p.Name)
 	}
 	s.otherNames()
+	if s.talk.Case, err = caseHash(of); err != nil {
+		return s.talk, "", err
+	}
 	err = s.run(ctx)
 	if u, ok := err.(*unscored); ok {
 		s.talk.Raw = u.raw
@@ -175,8 +181,11 @@ func (s *speaking) allAgree() bool {
 // params are those of a turn. The seed depends on scenario, condition and turn, and not on
 // the arm, so that talks differ by what the mediator said alone.
 func (s *speaking) params(turn, tokens int, what string) infer.Params {
-	if s.o.Arm.Kind == ArmNull {
+	switch s.o.Arm.Kind {
+	case ArmNull:
 		what += "\x00" + ArmNull
+	case ArmReplay:
+		what += fmt.Sprint("\x00", ArmReplay, s.o.Arm.Every)
 	}
 	h := sha256.Sum256(fmt.Appendf(nil, "%d\x00%s\x00%s\x00%d\x00%s", s.o.Seed, s.of.Scenario.ID, s.of.Condition, turn, what))
 	return infer.Params{MaxTokens: tokens, Temperature: s.o.Temperature, TopP: 1, Seed: int64(binary.BigEndian.Uint32(h[:]) >> 1)}

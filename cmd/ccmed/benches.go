@@ -22,6 +22,7 @@ var benches = task.Registry{
 	timing.Bench{},
 	mediation.Bench{},
 	socrates.Bench{},
+	socrates.FilterBench{},
 	ccbench.Bench{},
 	extract.Bench{},
 	ask.Bench{},

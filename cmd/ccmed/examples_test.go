@@ -150,6 +150,10 @@ func exampleHome(t *testing.T, env map[string]string) string {
 		}
 	}
 	must("socrates scenarios import sample --out my-disputes")
+	must("socrates filter --model qwen2.5:14b --scenarios my-disputes --max-turns 2 --cache off --out runs/KEPT")
+	write("casino_test.json", `[{"dialogue_id": 1, "chat_logs": [{"text": "Hello.", "id": "a"}, {"text": "I need food.", "id": "b"}, {"text": "Take it.", "id": "a"}, {"text": "Thanks.", "id": "b"},
+		{"text": "Submit-Deal", "id": "a", "task_data": {"issue2youget": {"Food": "0", "Water": "3", "Firewood": "2"}, "issue2theyget": {"Food": "3", "Water": "0", "Firewood": "1"}}},
+		{"text": "Accept-Deal", "id": "b", "task_data": {"data": "accept_deal"}}]}]`)
 	must("ccbench norms --culture nepali --out my-culture.json")
 	if err := os.Mkdir("promediate", 0o755); err != nil {
 		t.Fatal(err)
