@@ -210,6 +210,15 @@ func article(word string) string {
 	return "a"
 }
 
+// Person returns a speaker's (1 or 2) age in years, 0 where unknown, gender and occupation.
+func (d Dialogue) Person(agent int) (age int, gender, occupation string) {
+	if agent != 1 && agent != 2 {
+		return 0, "", ""
+	}
+	a := d.agents[agent-1]
+	return a.age, a.gender, a.occupation
+}
+
 // Value returns the cultural value that a speaker (1 or 2) holds, as a sentence.
 func (d Dialogue) Value(agent int) string {
 	if agent != 1 && agent != 2 {

@@ -94,6 +94,16 @@ func (c *checker) name(field, name string) {
 	}
 }
 
+// Parse reads and checks one record and keeps it whole, for Write. name is the file that the
+// problem, if there is one, names.
+func Parse(name string, raw []byte) (Dialogue, error) {
+	d, problems := parse(name, raw)
+	if len(problems) > 0 {
+		return Dialogue{}, problems[0]
+	}
+	return d, nil
+}
+
 // parse reads and checks one record.
 func parse(file string, raw []byte) (Dialogue, []Problem) {
 	c := &checker{file: file}

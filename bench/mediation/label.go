@@ -12,14 +12,14 @@ import (
 	"github.com/ccmed/ccmed/infer"
 )
 
-// labelPrompt asks for the conflict speaker's stage after the last of turns.
-func (o Options) labelPrompt(d dialogue.Dialogue, turns []dialogue.Turn) (infer.Prompt, error) {
+// LabelPrompt asks for the conflict speaker's stage after the last of turns.
+func (o Options) LabelPrompt(d dialogue.Dialogue, turns []dialogue.Turn) (infer.Prompt, error) {
 	return o.labelPromptOf(dmis.Definitions(), d, turns)
 }
 
-// reversedPrompt is labelPrompt with the stages listed and numbered the other way round:
-// digit k stands for the stage that 7 − k is in labelPrompt.
-func (o Options) reversedPrompt(d dialogue.Dialogue, turns []dialogue.Turn) (infer.Prompt, error) {
+// ReversedLabelPrompt is LabelPrompt with the stages listed and numbered the other way round:
+// digit k stands for the stage that 7 − k is in LabelPrompt.
+func (o Options) ReversedLabelPrompt(d dialogue.Dialogue, turns []dialogue.Turn) (infer.Prompt, error) {
 	stages := dmis.Definitions()
 	slices.Reverse(stages)
 	for i := range stages {
@@ -32,7 +32,7 @@ func (o Options) labelPromptOf(stages []dmis.Definition, d dialogue.Dialogue, tu
 	data := map[string]any{"Stages": stages, "Profile": "", "Speaker": d.Name(d.ConflictAgent), "LeadIn": !o.NoLeadIn}
 	last := turns[len(turns)-1]
 	if o.Form == Speaker {
-		profile, err := o.profile(d, d.ConflictAgent)
+		profile, err := o.Profile(d, d.ConflictAgent)
 		if err != nil {
 			return infer.Prompt{}, err
 		}
@@ -68,7 +68,7 @@ func (o Options) label(ctx context.Context, b infer.Backend, u run.Unit[Item], l
 		return sample(Labels{}, unscored)
 	}
 	d := u.Value.Dialogue
-	pre, err := o.labelPrompt(d, d.Unmediated()[:d.ConflictTurn])
+	pre, err := o.LabelPrompt(d, d.Unmediated()[:d.ConflictTurn])
 	if err != nil {
 		return run.Sample{}, err
 	}
@@ -79,7 +79,7 @@ func (o Options) label(ctx context.Context, b infer.Backend, u run.Unit[Item], l
 	}
 	for _, t := range cont.Turns {
 		history = append(history, dialogue.Turn{T: t.T, Speaker: d.Name(t.Agent), Agent: t.Agent, Message: t.Text})
-		p, err := o.labelPrompt(d, history)
+		p, err := o.LabelPrompt(d, history)
 		if err != nil {
 			return run.Sample{}, err
 		}
@@ -90,9 +90,9 @@ func (o Options) label(ctx context.Context, b infer.Backend, u run.Unit[Item], l
 	if err != nil {
 		return run.Sample{}, fmt.Errorf("label the turns: %w", err)
 	}
-	out := Labels{Pre: o.turnLabel(cs[0], d.ConflictTurn, true)}
+	out := Labels{Pre: o.ReadLabel(cs[0], d.ConflictTurn, true)}
 	for i, t := range cont.Turns {
-		l := o.turnLabel(cs[i+1], t.T, t.Agent == d.ConflictAgent)
+		l := o.ReadLabel(cs[i+1], t.T, t.Agent == d.ConflictAgent)
 		l.Recorded = t.Recorded
 		out.After = append(out.After, l)
 	}
@@ -102,7 +102,7 @@ func (o Options) label(ctx context.Context, b infer.Backend, u run.Unit[Item], l
 	}
 	// A classifier is fitted to the stages in one order and knows no other.
 	if u.Value.Condition == Card && m.Backend != infer.ReadoutBackend {
-		p, err := o.reversedPrompt(d, d.Unmediated()[:d.ConflictTurn])
+		p, err := o.ReversedLabelPrompt(d, d.Unmediated()[:d.ConflictTurn])
 		if err != nil {
 			return run.Sample{}, err
 		}
@@ -110,15 +110,23 @@ func (o Options) label(ctx context.Context, b infer.Backend, u run.Unit[Item], l
 		if err != nil {
 			return run.Sample{}, fmt.Errorf("repeat a label: %w", err)
 		}
-		again[0].P = slices.Clone(again[0].P) // a cache may hold it too
-		slices.Reverse(again[0].P)
-		l := o.turnLabel(again[0], d.ConflictTurn, true)
+		l := o.ReadReversedLabel(again[0], d.ConflictTurn, true)
 		out.Again = &l
 	}
 	return sample(out, "")
 }
 
-func (o Options) turnLabel(c infer.Choice, turn int, own bool) TurnLabel {
+// ReadReversedLabel is ReadLabel of an answer to ReversedLabelPrompt, by stages as ReadLabel
+// has them; Top stays as the model answered.
+func (o Options) ReadReversedLabel(c infer.Choice, turn int, own bool) TurnLabel {
+	c.P = slices.Clone(c.P) // a cache may hold it too
+	slices.Reverse(c.P)
+	return o.ReadLabel(c, turn, own)
+}
+
+// ReadLabel reads the labeller's answer about a turn; own says that the speaker whom the
+// question is about speaks it.
+func (o Options) ReadLabel(c infer.Choice, turn int, own bool) TurnLabel {
 	l := TurnLabel{Turn: turn, Own: own, P: [6]float64(c.P), Mass: c.Mass, Top: c.Top, Unscored: c.Unscored}
 	lab := dmis.FromProbabilities(l.P, o.MinMass)
 	l.Missing = lab.Missing

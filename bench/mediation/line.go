@@ -10,7 +10,8 @@ import (
 	"github.com/ccmed/ccmed/infer"
 )
 
-func (o Options) mediatePrompt(it Item) (infer.Prompt, error) {
+// MediatePrompt asks the mediator for its line after the item's turn.
+func (o Options) MediatePrompt(it Item) (infer.Prompt, error) {
 	d := it.Dialogue
 	data := map[string]any{"Transcript": dialogue.Transcript(d.Unmediated()[:it.Turn]), "Turn": it.Turn, "Stage": "", "Speaker": "", "Pattern": "", "Move": ""}
 	if it.Condition == D {
@@ -41,7 +42,7 @@ func (o Options) utter(ctx context.Context, b infer.Backend, u run.Unit[Item], _
 	case Generic:
 		out.Text = GenericLine
 	case ND, D:
-		p, err := o.mediatePrompt(it)
+		p, err := o.MediatePrompt(it)
 		if err != nil {
 			return run.Sample{}, err
 		}
@@ -50,7 +51,7 @@ func (o Options) utter(ctx context.Context, b infer.Backend, u run.Unit[Item], _
 			return run.Sample{}, fmt.Errorf("ask the mediator: %w", err)
 		}
 		out.Source, out.Stop = "model", r.Stop
-		out.Text = clean(r.Text, "Mediator")
+		out.Text = CleanLine(r.Text, "Mediator")
 	}
 	out.Sentences = sentences(out.Text)
 	if out.Text == "" {
@@ -59,8 +60,8 @@ func (o Options) utter(ctx context.Context, b infer.Backend, u run.Unit[Item], _
 	return sample(out, "")
 }
 
-// clean removes a name that the model put before its own line.
-func clean(text, name string) string {
+// CleanLine removes a name that the model put before its own line.
+func CleanLine(text, name string) string {
 	text = strings.TrimSpace(text)
 	for _, n := range []string{name + ":", "[" + name + "]:", "**" + name + ":**"} {
 		if len(text) >= len(n) && strings.EqualFold(text[:len(n)], n) {

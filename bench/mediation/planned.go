@@ -22,15 +22,15 @@ func Longest(it Item, o Options) (map[string][]infer.Prompt, error) {
 	d := it.Dialogue
 	utt, start, after := o.imagined(it)
 	history := append(start, after...)
-	med, err := o.mediatePrompt(it)
+	med, err := o.MediatePrompt(it)
 	if err != nil {
 		return nil, err
 	}
-	sim, err := o.simulatePrompt(d, speakerOf(d.LastTurn()), history[:max(1, len(history)-1)])
+	sim, err := o.simulatePrompt(d, SpeakerOf(d.LastTurn()), history[:max(1, len(history)-1)])
 	if err != nil {
 		return nil, err
 	}
-	lab, err := o.labelPrompt(d, history)
+	lab, err := o.LabelPrompt(d, history)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func Planned(it Item, o Options) (map[string][]infer.Prompt, error) {
 	d := it.Dialogue
 	utt, start, after := o.imagined(it)
 	if it.Condition == ND || it.Condition == D {
-		p, failed := o.mediatePrompt(it)
+		p, failed := o.MediatePrompt(it)
 		add(RoleMediator, p, failed)
 	}
 	if it.Recorded == nil {
@@ -68,17 +68,17 @@ func Planned(it Item, o Options) (map[string][]infer.Prompt, error) {
 			add(RoleSimulator, p, failed)
 		}
 	}
-	pre, failed := o.labelPrompt(d, d.Unmediated()[:d.ConflictTurn])
+	pre, failed := o.LabelPrompt(d, d.Unmediated()[:d.ConflictTurn])
 	add(RoleLabeller, pre, failed)
 	if o.HideMediator || it.Condition == Card {
 		start = d.Unmediated()[:it.Turn]
 	}
 	for i := range after {
-		p, failed := o.labelPrompt(d, slices.Concat(start, after[:i+1]))
+		p, failed := o.LabelPrompt(d, slices.Concat(start, after[:i+1]))
 		add(RoleLabeller, p, failed)
 	}
 	if it.Condition == Card {
-		p, failed := o.reversedPrompt(d, d.Unmediated()[:d.ConflictTurn])
+		p, failed := o.ReversedLabelPrompt(d, d.Unmediated()[:d.ConflictTurn])
 		add(RoleLabeller, p, failed)
 	}
 	if utt.Text != "" && !unspoken(it.Condition) {
@@ -109,7 +109,7 @@ func (o Options) imagined(it Item) (utt Utterance, start, after []dialogue.Turn)
 		}
 	} else {
 		for t := it.Turn + 1; t <= d.LastTurn(); t++ {
-			add(t, speakerOf(t), strings.Repeat("word ", o.SimMaxTokens))
+			add(t, SpeakerOf(t), strings.Repeat("word ", o.SimMaxTokens))
 		}
 	}
 	return utt, before(d, utt), after

@@ -41,7 +41,7 @@ func (o Options) questions(d dialogue.Dialogue, history, turns []dialogue.Turn) 
 			continue
 		}
 		d.ConflictAgent = t.Agent
-		p, err := o.labelPrompt(d, history)
+		p, err := o.LabelPrompt(d, history)
 		if err != nil {
 			return nil, err
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/ccmed/ccmed/infer"
 )
 
-// profile is the simulator's system prompt for an agent.
-func (o Options) profile(d dialogue.Dialogue, agent int) (string, error) {
+// Profile is the simulator's system prompt for an agent.
+func (o Options) Profile(d dialogue.Dialogue, agent int) (string, error) {
 	p, err := o.Prompts.Build("simulate", map[string]any{"Name": d.Name(agent), "Who": d.Who(agent), "Other": d.Name(3 - agent),
 		"Context": d.Context, "Value": d.Value(agent), "Goals": d.GoalsOf(agent)})
 	if err != nil {
@@ -24,7 +24,7 @@ func (o Options) profile(d dialogue.Dialogue, agent int) (string, error) {
 // the assistant's, everybody else's as the user's. Neighbouring lines of one side
 // are joined, because chat templates want the roles to alternate.
 func (o Options) simulatePrompt(d dialogue.Dialogue, agent int, history []dialogue.Turn) (infer.Prompt, error) {
-	system, err := o.profile(d, agent)
+	system, err := o.Profile(d, agent)
 	if err != nil {
 		return infer.Prompt{}, err
 	}
@@ -52,12 +52,12 @@ func (o Options) simulatePrompt(d dialogue.Dialogue, agent int, history []dialog
 	return infer.Prompt{Messages: ms}, nil
 }
 
-// speakerOf returns who speaks a turn: odd turns are agent 1's.
-func speakerOf(turn int) int { return 2 - turn%2 }
+// SpeakerOf returns who speaks a turn: odd turns are agent 1's.
+func SpeakerOf(turn int) int { return 2 - turn%2 }
 
-// turnSeed gives every simulated turn its own seed, equal in all conditions, so
+// TurnSeed gives every simulated turn its own seed, equal in all conditions, so
 // that mediated and unmediated continuations are matched.
-func turnSeed(seed int64, item string, turn int) int64 {
+func TurnSeed(seed int64, item string, turn int) int64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d|%s|%d", seed, item, turn)
 	return int64(h.Sum64() & 0x7fffffff)
@@ -91,16 +91,16 @@ func (o Options) simulate(ctx context.Context, b infer.Backend, u run.Unit[Item]
 	}
 	history := before(d, utt)
 	for t := utt.Turn + 1; t <= d.LastTurn(); t++ {
-		agent := speakerOf(t)
+		agent := SpeakerOf(t)
 		p, err := o.simulatePrompt(d, agent, history)
 		if err != nil {
 			return run.Sample{}, err
 		}
-		r, err := b.Chat(ctx, p, infer.Params{MaxTokens: o.SimMaxTokens, Temperature: o.SimTemp, TopP: 1, Seed: turnSeed(o.Seed, u.Item, t), Repeat: u.Repeat})
+		r, err := b.Chat(ctx, p, infer.Params{MaxTokens: o.SimMaxTokens, Temperature: o.SimTemp, TopP: 1, Seed: TurnSeed(o.Seed, u.Item, t), Repeat: u.Repeat})
 		if err != nil {
 			return run.Sample{}, fmt.Errorf("simulate turn %d: %w", t, err)
 		}
-		text := clean(r.Text, d.Name(agent))
+		text := CleanLine(r.Text, d.Name(agent))
 		if text == "" {
 			return sample(out, fmt.Sprintf("turn %d: the simulator said nothing", t))
 		}

@@ -243,7 +243,7 @@ func TestSimulation(t *testing.T) {
 			t.Errorf("dialogue %d: %d turns follow, want %d", d.ID, len(cont.Turns), n)
 		}
 	}
-	if a, b := turnSeed(1, "9001", 4), turnSeed(1, "9002", 4); a == b || a == turnSeed(2, "9001", 4) || a != turnSeed(1, "9001", 4) {
+	if a, b := TurnSeed(1, "9001", 4), TurnSeed(1, "9002", 4); a == b || a == TurnSeed(2, "9001", 4) || a != TurnSeed(1, "9001", 4) {
 		t.Error("the seed of a turn depends on the run's seed, the dialogue and the turn, and on nothing else")
 	}
 }

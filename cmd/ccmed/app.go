@@ -157,7 +157,7 @@ Start with: ccmed doctor`,
 	f.BoolVar(&a.json, "json", false, "print results as JSON")
 	f.StringVar(&a.configFile, "config", "", "settings file (default ccmed.yaml in the working folder, when there)")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.configure(cmd) }
-	root.AddCommand(a.doctorCmd(), a.engineCmd(), a.dataCmd(), a.labelCmd(), a.scoreCmd(),
+	root.AddCommand(a.doctorCmd(), a.engineCmd(), a.dataCmd(), a.buildCmd(), a.labelCmd(), a.scoreCmd(),
 		a.metricsCmd(), a.suiteCmd(), a.socratesCmd(), a.ccbenchCmd(), a.probeCmd(), a.sftCmd(), a.runsCmd(), a.compareCmd(), a.reportCmd(), a.docsCmd(), a.engineCheckCmd())
 	a.addBenches(root)
 	root.AddCommand(topics(a.benches)...)
@@ -190,7 +190,7 @@ func (a *app) configure(cmd *cobra.Command) error {
 // groups are the purposes of commands, in the order of a study. A benchmark's command that
 // is none of these measures.
 var groups = []struct{ id, title, commands string }{
-	{"prepare", "Prepare:", "doctor engine data label"},
+	{"prepare", "Prepare:", "doctor engine data build label"},
 	{"measure", "Measure:", "score metrics suite"},
 	{"understand", "Look inside and fine-tune:", "probe sft"},
 	{"read", "Read the results:", "runs compare report"},

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ccmed/ccmed/bench/ccbench"
+	"github.com/ccmed/ccmed/bench/construct"
 	"github.com/ccmed/ccmed/bench/mediation"
 	"github.com/ccmed/ccmed/bench/socrates"
 	"github.com/ccmed/ccmed/bench/task"
@@ -27,6 +28,10 @@ var benches = task.Registry{
 	extract.Bench{},
 	ask.Bench{},
 	dualhead.Bench{},
+	construct.Scenarios{},
+	construct.Dialogues{},
+	construct.Label{},
+	construct.Pairs{},
 }
 
 // opened is the archive of this command.

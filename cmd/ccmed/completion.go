@@ -53,7 +53,7 @@ func enumerations() cli.ValueTable {
 }
 
 // modelFlagNames are the flags whose value is a model of the server.
-var modelFlagNames = []string{"model", "simulator", "labeller", "judge", "embedder", "tuned"}
+var modelFlagNames = []string{"model", "writer", "mediator", "simulator", "labeller", "judge", "embedder", "tuned"}
 
 // complete teaches the shells what follows: values of flags, models of the server,
 // folders of runs.

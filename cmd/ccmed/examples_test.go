@@ -31,6 +31,7 @@ var notRun = map[string]string{
 	"sft predict":    "a trained model",
 	"sft bench":      "a trained model",
 	"suite run":      "a trained model",
+	"build pairs --labelled runs/LABELS --labeller": "a labeller that agrees with itself",
 }
 
 // Examples of the help do what they say: those that need no model, and those that
@@ -179,6 +180,11 @@ func exampleHome(t *testing.T, env map[string]string) string {
 			t.Fatalf("labels of a run: exit code %d", code)
 		}
 	}
+	must("build scenarios --model gemma2:9b --n 12 --out runs/SCENARIOS")
+	must("build prompts --scenarios sample --per-scenario 4 --out cases.jsonl")
+	must("build dialogues --cases cases.jsonl --model gemma2:9b --out runs/DIALOGUES")
+	must("build label --dialogues runs/DIALOGUES --model gemma2:9b --out runs/LABELS")
+	must("build pairs --labelled runs/LABELS --model gemma2:9b --weak --out runs/PAIRS")
 	// A run that was stopped before its last item.
 	if err := os.CopyFS("torn", os.DirFS("runs/NAME")); err != nil {
 		t.Fatal(err)

@@ -239,6 +239,14 @@ func (q fakeRequest) say() string {
 	if strings.Contains(q.rendered(), `{"readings"`) {
 		return fmt.Sprintf(`{"readings": "1:%d, 2:%d, 99:5"}`, 1+h%5, 1+h/5%5)
 	}
+	if strings.Contains(q.rendered(), "You invent everyday scenes") {
+		answers := []string{"yes", "no"}
+		if strings.Contains(q.rendered(), " and does not agree. The second") {
+			answers = []string{"no", "yes"}
+		}
+		return fmt.Sprintf(`{"context": "Scene %[1]d: street %[2]d, house %[3]d.", "name_1": "Ada", "answer_1": %[4]q, "practical_1": "Find item %[1]d", "argue_1": "Say why %[2]d",
+			"name_2": "Bo", "answer_2": %[5]q, "practical_2": "Ask for %[3]d", "argue_2": "Say why not %[1]d"}`, h%1009, h%1013, h%1019, answers[0], answers[h%7/6^1])
+	}
 	return fmt.Sprintf("I hear you both. What matters to you in case %d?", h%1000)
 }
 
