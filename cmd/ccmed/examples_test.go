@@ -23,6 +23,7 @@ var notRun = map[string]string{
 	"probe train":    "a store of hidden states",
 	"probe export":   "a store of hidden states",
 	"probe import":   "arrays made elsewhere; scripts/tests_exports imports some",
+	"probe effect":   "runs of an edited engine",
 	"probe report":   "a store of hidden states",
 	"runs/STORE":     "a store of hidden states",
 	"sft setup":      "Python packages",

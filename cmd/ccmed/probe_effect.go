@@ -50,8 +50,8 @@ a dose: --choose writes an edit file of the best cell, of which a dose of 1 is w
 was chosen. All others bear a verdict: "used", "surface", or "decodable, not shown to
 be used".`,
 		Example: `  ccmed probe effect runs/PLAIN runs/DENIAL runs/DEFENSE runs/MINIMIZATION --lines runs/STORE
-  ccmed probe effect runs/tune/* --choose chosen.edit
-  ccmed probe effect runs/steer/* --lines runs/STORE --format html --out effect.html`,
+  ccmed probe effect runs/PLAIN runs/DOSE1 runs/DOSE2 --choose chosen.edit
+  ccmed probe effect runs/PLAIN runs/DENIAL --lines runs/STORE --format html --out effect.html`,
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := a.untilInterrupt(cmd.Context())
