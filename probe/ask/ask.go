@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -46,8 +47,8 @@ type Utterance struct {
 	Turn    int    `json:"turn,omitempty"`
 	Text    string `json:"text"`
 	Stop    string `json:"stop,omitempty"`
-	// Names are the probabilities of the stages' names as the line's first word, over the
-	// whole vocabulary, in the order of the stages.
+	// Names are the probabilities that the line begins with a stage's name, written with a
+	// capital or without, in the order of the stages.
 	Names *[stages]float64 `json:"names,omitempty"`
 	// Taken says that the line comes from the run that is asked about.
 	Taken bool `json:"taken,omitempty"`
@@ -137,12 +138,8 @@ func (a *asking) utter(ctx context.Context, b infer.Backend, u run.Unit[item], _
 	if err != nil {
 		return run.Sample{}, err
 	}
-	cs, err := b.Choose(ctx, []infer.Prompt{p}, stageNames(), infer.Params{TopP: 1, Seed: a.seed})
-	if err != nil {
-		return run.Sample{}, fmt.Errorf("ask how probable the stages' names are: %w", err)
-	}
-	if cs[0].Unscored == "" {
-		out.Names = (*[stages]float64)(cs[0].P)
+	if out.Names, err = a.names(ctx, p); err != nil {
+		return run.Sample{}, fmt.Errorf("measure how probable the stages' names are: %w", err)
 	}
 	if !out.Taken {
 		r, err := b.Chat(ctx, p, infer.Params{MaxTokens: a.maxTokens, TopP: 1, Seed: a.seed})
@@ -158,13 +155,28 @@ func (a *asking) utter(ctx context.Context, b infer.Backend, u run.Unit[item], _
 	return task.Sample(out, unscored, nil)
 }
 
-// stageNames are the stages as answers.
-func stageNames() []infer.Answer {
-	var names []string
-	for s := range stages {
-		names = append(names, dmis.Stage(s).String())
+// names gives how probable it is that an answer begins with each stage's name.
+func (a *asking) names(ctx context.Context, p infer.Prompt) (*[stages]float64, error) {
+	m := a.plain
+	if a.edited != nil {
+		m = a.edited
 	}
-	return infer.Words(names...)
+	var out [stages]float64
+	for i := range out {
+		name := dmis.Stage(i).String()
+		for _, form := range []string{name, strings.ToLower(name)} {
+			logs, err := m.LogProbs(ctx, p, form, a.params())
+			if err != nil {
+				return nil, err
+			}
+			sum := 0.0
+			for _, l := range logs {
+				sum += l.Logprob
+			}
+			out[i] += math.Exp(sum)
+		}
+	}
+	return &out, nil
 }
 
 // order is how the stages of a dialogue are lettered: it does not depend on the order of

@@ -23,8 +23,8 @@ type Scored struct {
 	Gold   *stats.Estimate `json:"gold,omitempty"`
 	Right  *stats.Estimate `json:"right,omitempty"`
 	Letter float64         `json:"letter"`
-	// Name is the probability of the gold stage's name as the line's first word, Names that of
-	// all three.
+	// Name is the probability that the line begins with the gold stage's name, Names with any
+	// of the three.
 	Name  *stats.Estimate `json:"name,omitempty"`
 	Names *stats.Estimate `json:"names,omitempty"`
 	// Nats a token of the lines under the plain model, the share of words that a line repeats,
@@ -162,7 +162,7 @@ func (r *result) score(cases []Case) (err error) {
 	return err
 }
 
-// names are the probabilities of the gold stage's name and of all names as the first word.
+// names are the probabilities that the line begins with the gold stage's name, and with any.
 func (u Utterance) names() (gold, all float64, ok bool) {
 	stage, err := dmis.ParseStage(u.Stage)
 	if u.Names == nil || err != nil || int(stage) >= stages {
@@ -201,8 +201,8 @@ func (r *result) Sections(context.Context) ([]report.Section, error) {
 	chance := fmt.Sprintf("%.3f, chance", 1/float64(stages))
 	row("P(gold stage) of the answer", r.Gold, chance)
 	row("answers that name it", r.Right, chance)
-	row("P(gold stage's name) as the first word", r.Name, "")
-	row("P(a stage's name) as the first word", r.Names, "")
+	row("P(the line begins with the gold stage's name)", r.Name, "")
+	row("P(the line begins with a stage's name)", r.Names, "")
 	row("nats a token of the line, plain model", r.Nats, "")
 	row("words that the line repeats", r.Repeated, "")
 	kl := "unscored"

@@ -23,8 +23,8 @@ type Line struct {
 	Text        string // "" where nothing usable was said
 	// Answer is P(gold stage) by Choose; NaN where it was not asked or cannot be used.
 	Answer float64
-	// Name is the probability of the gold stage's name as the first word; NaN where it was not
-	// measured.
+	// Name is the probability that the line begins with the gold stage's name; NaN where it was
+	// not measured.
 	Name float64
 	// Nats a token under the plain model, and the share of repeated tokens; NaN where they
 	// were not measured.

@@ -3,6 +3,8 @@ package effect
 import (
 	"fmt"
 	"slices"
+
+	"github.com/ccmed/ccmed/bench/stats"
 )
 
 // Change is what an edit that adds no direction, such as an erasure or another prompt's
@@ -12,10 +14,13 @@ type Change struct {
 	Named bool   `json:"stage_named"`
 	Edit
 	// M and Ask are the edited arm less the plain one of the same condition.
-	M   Difference  `json:"m"`
-	Ask *Difference `json:"ask,omitempty"`
-	// FirstWord is the change of the probability of the gold stage's name as the line's first
-	// word.
+	M Difference `json:"m"`
+	// Recovery is the share of M of D less M of ND in these dialogues that the arm takes; nil
+	// under D, and where the gap is not above 0.
+	Recovery *stats.Estimate `json:"recovery,omitempty"`
+	Ask      *Difference     `json:"ask,omitempty"`
+	// FirstWord is the change of the probability that the line begins with the gold stage's
+	// name.
 	FirstWord *Difference `json:"first_word,omitempty"`
 	// Over is the change of M less the mean change of the controls; nil without any.
 	Over     *Difference `json:"over_controls,omitempty"`
@@ -56,6 +61,7 @@ func (f *finder) others() error {
 // the rest of the change.
 func (f *finder) against(a, plain Arm, controls []Arm, c *Change) (*Difference, error) {
 	var m, ask, name, over column
+	var rows []row
 	for _, l := range a.Lines {
 		v, ok := f.m[a.Name][l.Item]
 		was, had := f.m[plain.Name][l.Item]
@@ -63,6 +69,9 @@ func (f *finder) against(a, plain Arm, controls []Arm, c *Change) (*Difference, 
 			continue
 		}
 		m.add(v-was, l.Group)
+		if d, ok := f.m[f.D.Name][l.Item]; ok {
+			rows = append(rows, row{Line: l, nd: was, d: d, right: v})
+		}
 		if i := slices.IndexFunc(plain.Lines, func(p Line) bool { return p.Item == l.Item }); i >= 0 {
 			ask.add(l.Answer-plain.Lines[i].Answer, l.Group)
 			name.add(l.Name-plain.Lines[i].Name, l.Group)
@@ -78,6 +87,17 @@ func (f *finder) against(a, plain Arm, controls []Arm, c *Change) (*Difference, 
 		}
 	}
 	var err error
+	if !a.Named && len(rows) > 0 {
+		gap, err := columnOf(rows, func(r row) float64 { return r.d - r.nd }).test(f)
+		if err != nil {
+			return nil, err
+		}
+		if gap.above() {
+			if c.Recovery, err = f.recovery(rows); err != nil {
+				return nil, err
+			}
+		}
+	}
 	if c.Ask, err = ask.test(f); err != nil {
 		return nil, err
 	}

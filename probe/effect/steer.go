@@ -315,7 +315,9 @@ func (s *Steering) judge() {
 	bad = fails(s.Gap.above(), "the plain D lines do not fit the stage better than the ND lines: there is nothing to recover") || bad
 	if s.Recovery != nil {
 		bad = fails(s.Recovery.Value >= usedRecovery, "the recovery is %.2f, below %.1f", s.Recovery.Value, usedRecovery) || bad
-		bad = fails(s.Recovery.NoInterval == "" && s.Recovery.Lo > usedLower, "the recovery's lower bound is not above %.2f", usedLower) || bad
+		// Where every context recovers the same share, that is the bound.
+		bounded := s.Recovery.NoInterval == "" || s.Recovery.NoInterval == stats.AllAlike
+		bad = fails(bounded && s.Recovery.Lo > usedLower, "the recovery's lower bound is not above %.2f", usedLower) || bad
 	}
 	for _, with := range []string{overNext, overLast, overShuffled} {
 		i := slices.IndexFunc(s.Over, func(c Contrast) bool { return c.With == with })
