@@ -300,6 +300,19 @@ func hashOf(cases []scenario.Case) (string, error) {
 // for the second.
 func partyAnswer(o Options) int { return 2*o.MaxTokens + len(repair)/2 }
 
+// paths are those along which prompts grow in a talk: one for each party, for each sees the
+// talk from its side, and one for the mediator.
+func paths(cases []scenario.Case, o Options) map[string]int {
+	n := map[string]int{}
+	for _, of := range cases {
+		n[RoleParty] = max(n[RoleParty], len(of.Scenario.Parties))
+	}
+	if o.Arm.Kind != ArmNone {
+		n[RoleMediator] = 1
+	}
+	return n
+}
+
 // Plan says what is asked.
 func (c *call) Plan(ctx context.Context, env task.Env) (task.Plan, error) {
 	if err := c.check(); err != nil {
@@ -344,6 +357,7 @@ func (c *call) Plan(ctx context.Context, env task.Env) (task.Plan, error) {
 	if o.Arm.Kind != ArmNone {
 		p.Answer[RoleMediator] = o.MediatorTokens
 	}
+	p.Paths = paths(cases, o)
 	answer := 1
 	if c.form == FormPass {
 		answer = passTokens + passText/8

@@ -101,7 +101,7 @@ func (c *filterCall) Plan(_ context.Context, env task.Env) (task.Plan, error) {
 	o := of.o
 	p := task.Plan{Task: replays(cases, o, c.replays), Size: len(cases), Items: items, DataHash: hash, Templates: map[string]string{"socrates_party": templates()["socrates_party"]},
 		Settings: filterSettings{c.scenarios, c.limit, c.replays, o.MaxTurns, o.MaxTokens, o.MaxHistory},
-		Longest:  map[string][]infer.Prompt{}, Answer: map[string]int{RoleParty: partyAnswer(o)}}
+		Longest:  map[string][]infer.Prompt{}, Answer: map[string]int{RoleParty: partyAnswer(o)}, Paths: paths(cases, o)}
 	for _, x := range cases {
 		party, _ := longestPrompts(x, o)
 		p.Longest[RoleParty] = append(p.Longest[RoleParty], party)

@@ -143,6 +143,9 @@ type Plan struct {
 	// tokens its answer takes: the context is made to fit.
 	Longest map[string][]infer.Prompt
 	Answer  map[string]int
+	// Paths is along how many token paths a role's prompts grow side by side, such as one for
+	// each party of a talk. nil: prompts of a role follow one another.
+	Paths map[string]int
 	// Preview makes the prompts of a dry run, once the contexts fit.
 	Preview func(context.Context) (Preview, error)
 	// Check looks, once the identity is known, whether the run can be made.

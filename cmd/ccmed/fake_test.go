@@ -47,7 +47,15 @@ func newFake() *fake {
 	f := &fake{lives: -1}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/api/version", func(w http.ResponseWriter, _ *http.Request) { reply(w, 200, obj{"version": "0.17.4"}) })
-	mux.HandleFunc("/api/ps", func(w http.ResponseWriter, _ *http.Request) { reply(w, 200, obj{"models": []obj{}}) })
+	mux.HandleFunc("/api/ps", func(w http.ResponseWriter, _ *http.Request) { // it has no room for small
+		var held []obj
+		for _, m := range append(fakeModels, f.more...) {
+			if m != "small" {
+				held = append(held, obj{"name": m + map[bool]string{true: "", false: ":latest"}[strings.Contains(m, ":")]})
+			}
+		}
+		reply(w, 200, obj{"models": held})
+	})
 	mux.HandleFunc("/api/tags", func(w http.ResponseWriter, _ *http.Request) {
 		models := make([]obj, len(fakeModels))
 		for i, m := range fakeModels {

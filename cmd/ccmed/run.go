@@ -138,6 +138,7 @@ func (a *app) plan(ctx context.Context, j *job) (p task.Plan, f *fleet.Fleet, er
 			return p, nil, err
 		}
 	}
+	opened().SetPaths(p.Paths)
 	return p, nil, opened().Prepare(ctx, p.Roles, p.Longest, p.Answer)
 }
 

@@ -36,7 +36,7 @@ func (s spec) isFile() bool {
 
 func (f *Fleet) openEmbedded(ctx context.Context, s spec) (infer.Backend, error) {
 	o := llamacpp.Options{ModelPath: s.model, Name: strings.TrimSuffix(filepath.Base(s.model), filepath.Ext(s.model)),
-		GPULayers: f.flags.GPULayers, Threads: f.flags.Threads, NumCtx: f.flags.NumCtx, ChatTemplate: f.template}
+		GPULayers: f.flags.GPULayers, Threads: f.flags.Threads, NumCtx: f.flags.NumCtx, ChatTemplate: f.template, Paths: f.pathsOf(s)}
 	main, err := f.flags.parse(f.flags.Model)
 	o.KeepTemplate = err == nil && s.plain() != main // the other roles' files keep their own
 	if !s.isFile() {

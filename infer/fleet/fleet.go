@@ -46,6 +46,8 @@ type Flags struct {
 	RequestTimeout time.Duration
 	ChatTemplate   string
 	Edits          []string
+	Slots          int
+	AllowReload    bool
 }
 
 // Env is what a fleet takes of the program that it works for.
@@ -69,6 +71,8 @@ func (m *Flags) Register(f *pflag.FlagSet) {
 	f.StringArrayVar(&m.Hosts, "host", nil, "server address; repeat it to spread the work over several (default $OLLAMA_HOST or 127.0.0.1:11434)")
 	f.IntVar(&m.NumCtx, "num-ctx", 0, "context length in tokens; 0 fits it to the longest item once")
 	f.IntVar(&m.Concurrency, "concurrency", 1, "requests at a time to each server; an Ollama server needs as many slots (OLLAMA_NUM_PARALLEL), or its prompt cache is spoilt")
+	f.IntVar(&m.Slots, "slots", 0, "prompts that an Ollama server keeps of a model, its OLLAMA_NUM_PARALLEL (default: --concurrency)")
+	f.BoolVar(&m.AllowReload, "allow-reload", false, "go on where an Ollama server cannot hold the models of a talk together, and loads them again for every turn")
 	f.IntVar(&m.GPULayers, "gpu-layers", -1, "layers on the GPU with --backend embedded; -1 all, 0 none")
 	f.IntVar(&m.Threads, "threads", 0, "CPU threads with --backend embedded; 0 means all cores")
 	f.StringVar(&m.Cache, "cache", "", `response cache: a file, "off", or "force" to use it without a model digest too (default: in the user's cache folder)`)
@@ -132,11 +136,14 @@ type Fleet struct {
 	// template is the source of --chat-template.
 	template string
 	edits    []Edits // of --edit, in its order
+	// paths is along how many token paths the prompts of a role grow side by side.
+	paths map[string]int
 
 	mu     sync.Mutex
 	open   map[spec]opened
 	vocabs map[string]*llamacpp.Vocab
 	models map[spec]infer.Model
+	watch  *watch
 }
 
 // opened is a model that is held: a backend a server, and the same before wrapping.
@@ -286,45 +293,6 @@ func (f *Fleet) Workers(ctx context.Context, role string) ([]infer.Backend, erro
 	return f.lend(role), nil
 }
 
-// Together opens the models of several roles at a time, each once, and returns a backend a
-// role for every worker. There are as many workers as the role with the fewest has.
-func (f *Fleet) Together(ctx context.Context, roles []string) ([]map[string]infer.Backend, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var wanted []spec
-	for _, role := range roles {
-		s, ok := f.roles[role]
-		if !ok {
-			return nil, fmt.Errorf("no model for the role %q", role)
-		}
-		wanted = append(wanted, s)
-	}
-	f.closeModels(wanted)
-	for _, s := range wanted {
-		if _, held := f.open[s]; held {
-			continue
-		}
-		if err := f.hold(ctx, s); err != nil {
-			return nil, err
-		}
-	}
-	var out []map[string]infer.Backend
-	for n, role := range roles {
-		lent := f.lend(role)
-		if n == 0 {
-			out = make([]map[string]infer.Backend, len(lent))
-		}
-		out = out[:min(len(out), len(lent))]
-		for i := range out {
-			if out[i] == nil {
-				out[i] = map[string]infer.Backend{}
-			}
-			out[i][role] = lent[i]
-		}
-	}
-	return out, nil
-}
-
 // hold opens a model.
 func (f *Fleet) hold(ctx context.Context, s spec) error {
 	o, err := f.openSpec(ctx, s)
@@ -461,7 +429,7 @@ func (f *Fleet) policy() infer.RetryPolicy {
 }
 
 func (f *Fleet) openOllama(ctx context.Context, host, model string) (infer.Backend, error) {
-	o := ollama.Options{Parallel: f.flags.Concurrency, Retry: f.policy()}
+	o := ollama.Options{Parallel: f.flags.Concurrency, Slots: f.slots(), Retry: f.policy()}
 	b, err := ollama.New(host, model, o)
 	if err != nil {
 		return nil, err
@@ -475,11 +443,13 @@ func (f *Fleet) openOllama(ctx context.Context, host, model string) (infer.Backe
 	if err != nil {
 		f.env.Note("token counts of %s are estimates: %v", model, err)
 	}
-	if v == nil {
-		return b, nil
+	if v != nil {
+		o.Controls, o.Tokenize = v.Controls(), func(_ context.Context, s string) ([]int32, error) { return v.Tokenize(s) }
+		if b, err = ollama.New(host, model, o); err != nil {
+			return nil, err
+		}
 	}
-	o.Controls, o.Tokenize = v.Controls(), func(_ context.Context, s string) ([]int32, error) { return v.Tokenize(s) }
-	return ollama.New(host, model, o)
+	return &watched{b, f, host, model}, nil
 }
 
 // Prepare keeps the roles that are asked, nil for all, and gives each a context that fits
@@ -492,8 +462,14 @@ func (f *Fleet) Prepare(ctx context.Context, roles []string, longest map[string]
 		if err := f.fit(ctx, role, longest[role], answers[role]); err != nil {
 			return err
 		}
+		if e, ok := f.Raw(role).(*llamacpp.Engine); ok {
+			if err := e.FitsMemory(f.numCtx[role]); err != nil {
+				return err
+			}
+		}
 	}
 	f.shareContext()
+	f.noteSlots()
 	return nil
 }
 

@@ -196,7 +196,7 @@ func (e *Engine) readyToEdit(ctx context.Context, given bool) error {
 		return nil
 	}
 	if e.tap == nil {
-		if err := e.tapContext(ctx, e.numCtx, slots); err != nil {
+		if err := e.tapContext(ctx, e.numCtx, e.opts.Paths); err != nil {
 			return err
 		}
 	}

@@ -51,6 +51,10 @@ type Options struct {
 	// the file has none.
 	ChatTemplate string
 	KeepTemplate bool
+	// Paths is how many token paths the cache keeps side by side, each of NumCtx tokens: one
+	// for each speaker of a conversation, whose prompts share nothing, so that each finds
+	// its own path again. 0 means 2.
+	Paths int
 }
 
 // Engine is an open model. It is safe for concurrent use and answers one request
@@ -82,18 +86,15 @@ type weights struct {
 	texts    map[string][]llama.Token
 	resident []step      // what the keys and values in the slot in use are of, in order of position
 	slot     llama.SeqId // the slot in use
-	idle     [slots][]step
+	idle     [][]step    // by slot, what the slots not in use hold
+	left     []int       // by slot, when it was left: a count of switches
+	switches int
 	tap      *tap // of the context, where it has one
 	reading  bool // the context is the one that hidden states are read in
 	stop     *stop
 	changes  changes
 	users    int // engines that are not closed
 }
-
-// slots is how many token paths the cache keeps side by side. Two, because a
-// simulated conversation alternates between two speakers, whose prompts share
-// nothing: each finds its own path again.
-const slots = 2
 
 var (
 	_ infer.Backend      = (*Engine)(nil)
@@ -115,6 +116,9 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		o.UBatch = 512
 	}
 	o.UBatch = min(o.UBatch, o.Batch)
+	if o.Paths <= 0 {
+		o.Paths = 2
+	}
 	if o.Name == "" {
 		o.Name = strings.TrimSuffix(filepath.Base(o.ModelPath), ".gguf")
 	}
@@ -232,14 +236,18 @@ func (e *Engine) resize(n int) error {
 	if err := e.dropContext(); err != nil {
 		return err
 	}
-	return e.newContext(n, e.contextParams(n, slots))
+	if err := e.FitsMemory(n); err != nil {
+		return err
+	}
+	return e.newContext(n, e.contextParams(n, e.opts.Paths))
 }
 
 // dropContext frees the context, if there is one.
 func (e *Engine) dropContext() error {
 	c := e.llama
 	e.llama, e.memory, e.numCtx, e.tap, e.reading = 0, 0, 0, nil, false
-	e.resident, e.slot, e.idle, e.changes.vector = nil, 0, [slots][]step{}, 0
+	e.resident, e.slot, e.changes.vector = nil, 0, 0
+	e.emptyPaths()
 	if c == 0 {
 		return nil
 	}
@@ -323,17 +331,49 @@ func (e *Engine) rewind(keep int) (int, error) {
 // that is less than half of the prompt, the one that was left longest ago.
 func (e *Engine) switchSlot(prompt []step) {
 	e.idle[e.slot] = e.resident
-	other := 1 - e.slot
-	mine, theirs := commonPrefix(e.resident, prompt), commonPrefix(e.idle[other], prompt)
-	if theirs > mine || 2*mine < len(prompt) {
-		e.slot = other
-		e.resident = e.idle[other]
+	best, common := e.slot, commonPrefix(e.resident, prompt)
+	for slot := range e.idle {
+		if n := commonPrefix(e.idle[slot], prompt); n > common {
+			best, common = llama.SeqId(slot), n
+		}
 	}
+	if 2*common < len(prompt) {
+		best = e.longestIdle()
+	}
+	e.takeSlot(best)
+}
+
+// longestIdle is the slot that was left longest ago.
+func (e *Engine) longestIdle() llama.SeqId {
+	e.left[e.slot] = e.switches + 1 // it is in use
+	oldest := 0
+	for slot := range e.left {
+		if e.left[slot] < e.left[oldest] {
+			oldest = slot
+		}
+	}
+	return llama.SeqId(oldest)
+}
+
+// takeSlot leaves the slot in use for another one.
+func (e *Engine) takeSlot(slot llama.SeqId) {
+	e.idle[e.slot] = e.resident
+	if slot != e.slot {
+		e.switches++
+		e.left[e.slot] = e.switches
+	}
+	e.slot, e.resident = slot, e.idle[slot]
+}
+
+// emptyPaths forgets what the slots hold.
+func (e *Engine) emptyPaths() {
+	e.idle, e.left, e.switches = make([][]step, e.opts.Paths), make([]int, e.opts.Paths), 0
 }
 
 // forget empties the cache.
 func (e *Engine) forget() error {
-	e.resident, e.idle = e.resident[:0], [slots][]step{}
+	e.resident = e.resident[:0]
+	e.emptyPaths()
 	if err := llama.MemoryClear(e.memory, true); err != nil {
 		return fmt.Errorf("llamacpp: clearing the cache: %w", err)
 	}

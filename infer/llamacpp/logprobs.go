@@ -125,12 +125,6 @@ func (e *Engine) logits(ctx context.Context, path []step, first int, row func(i 
 	})
 }
 
-// takeSlot makes a slot the one in use.
-func (e *Engine) takeSlot(slot llama.SeqId) {
-	e.idle[e.slot] = e.resident
-	e.slot, e.resident = slot, e.idle[slot]
-}
-
 // logSoftmax returns the natural-log probabilities that finite logits stand for.
 func logSoftmax(logits []float32) func(llama.Token) float64 {
 	top, logSum := normaliser(logits)

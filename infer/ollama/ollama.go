@@ -56,6 +56,9 @@ type Options struct {
 	// most the server's OLLAMA_NUM_PARALLEL: its slots are that number's prompt
 	// caches, and a second caller on one slot spoils the first one's. 0 means 1.
 	Parallel int
+	// Slots is how many prompts the server keeps, its OLLAMA_NUM_PARALLEL; less than
+	// Parallel means Parallel.
+	Slots int
 }
 
 // Backend is one model on one Ollama server. It is safe for concurrent use: a
@@ -95,7 +98,7 @@ func New(host, model string, o Options) (*Backend, error) {
 		o.NumCtx = DefaultNumCtx
 	}
 	o.Parallel = max(1, o.Parallel)
-	b := &Backend{server: at, model: model, opts: o, places: make(chan struct{}, o.Parallel), slots: newSlots(o.Parallel)}
+	b := &Backend{server: at, model: model, opts: o, places: make(chan struct{}, o.Parallel), slots: newSlots(max(o.Parallel, o.Slots))}
 	b.most.Store(maxAlternatives)
 	return b, nil
 }

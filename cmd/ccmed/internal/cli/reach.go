@@ -32,12 +32,12 @@ var Reaches = reachOf(map[Reach]string{
 	Contacts: "host",
 	Writes:   "out cache venv force figures choose",
 	Reads:    "apply base baselines check config data embedder chat-template edit gguf judge labeller lines model package prompts prove-on runs simulator train tuned",
-	Plain: "alike alpha backend base-model batch by card-items cells concurrency condition conditions contexts continue-final controls cosine-margin culture dropout " +
+	Plain: "alike allow-reload alpha backend base-model batch by card-items cells concurrency condition conditions contexts continue-final controls cosine-margin culture dropout " +
 		"domain dry-run dtype edits epochs eval-steps evaluate exclude-seen-contexts first-turn folds format fraction gpu-layers grace grad-accum " +
 		"gradient-checkpointing groups help hide-mediator history holdout item json kind labeller-rule lambda later-turns layers lenient licence limit load-in-4bit " +
 		"lr-adapter lr-head margin mask-markers max-failures max-length max-steps max-tokens mediation-limit method min-mass mode name no-color " +
 		"no-lead-in no-ollama nproc num-ctx patience per-scenario personas pos-weight preset prove-n prove-tokens quantize quiet rank reason-tokens request-timeout resamples resume reuse-tokens " +
-		"reverse rubric samples save-seconds save-steps scope section seed seeds set shard shuffles sim-max-tokens sim-temperature since sort split " +
+		"reverse rubric samples save-seconds save-steps scope section seed seeds set shard shuffles sim-max-tokens sim-temperature since slots sort split " +
 		"stall-timeout status step strict targets task temperature texts threads threshold threshold-from title turns unpaired unscored variant " +
 		"version warmup-steps",
 })
