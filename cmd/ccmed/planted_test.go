@@ -99,14 +99,20 @@ func plantedArms(t *testing.T, name, dir string, limit, dose int, kinds []string
 	for arm, flags := range others {
 		arms[arm] = append([]string{"--edit", at(arm) + ",1"}, flags...)
 	}
-	found := []string{"probe", "effect", "--lines", at("training"), "--resamples", "500", "--format", "json"}
+	asked := []string{"probe", "effect", "--lines", at("training"), "--resamples", "500", "--format", "json"}
 	for arm, flags := range arms {
 		out := at("run-" + strings.NewReplacer(":", "-", ",", "-").Replace(arm))
 		do(slices.Concat([]string{"probe", "ask", at("held"), "--out", out}, flags)...)
-		found = append(found, out)
+		asked = append(asked, out)
+	}
+	if slices.Contains(kinds, "leace") {
+		ccmed(t, nil, "probe", "train", at("training"), "--folds", "2", "--seeds", "1", "--controls", "0", "--resamples", "200")
+		do("probe", "extract", "--data", filepath.Join(dir, "held.jsonl"), "--limit", fmt.Sprint(limit), "--conditions", "ND", "--max-tokens", "3", "--dtype", "f32",
+			"--edit", at("leace")+",stage,1", "--out", at("ends-erased"))
+		asked = append(asked, at("held"), at("ends-erased"))
 	}
 	var f effect.Findings
-	if err := json.Unmarshal([]byte(ccmed(t, nil, found...)), &f); err != nil {
+	if err := json.Unmarshal([]byte(ccmed(t, nil, asked...)), &f); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -152,8 +158,8 @@ func TestPlantedEffects(t *testing.T) {
 
 	patched := plantedArms(t, "used", other, few, 0, []string{"patch"}, map[string][]string{"patch,own": nil, "patch,own:same-stage": nil, "patch,own:other-stage": nil})
 	erased := plantedArms(t, "follows", dir, few, 0, []string{"leace"}, map[string][]string{"leace,stage": nil, "leace,stage:shuffled-1": nil})
-	if len(erased.Arms) != 2 || len(patched.Other) != 3 {
-		t.Fatalf("%d erasures, %d patches", len(erased.Arms), len(patched.Other))
+	if len(erased.Arms) != 2 || len(patched.Other) != 3 || len(erased.Ends) != 3 {
+		t.Fatalf("%d erasures, %d patches, %d ends of lines", len(erased.Arms), len(patched.Other), len(erased.Ends))
 	}
 	if m := erased.Plain[0].M.Value; m < 0.85 {
 		t.Errorf("a head that follows a weak trace: M of ND is %g", m)
@@ -163,10 +169,33 @@ func TestPlantedEffects(t *testing.T) {
 			t.Errorf("M is %g with the stage erased (%q)", a.M.Value, of)
 		}
 	}
+	for _, e := range erased.Ends {
+		at := slices.Index(e.Layers, "block.2")
+		if share := e.Shares[at].Value; e.Edited != strings.HasSuffix(e.Name, "ends-erased") || e.Edited && share > 0.6 || !e.Edited && share < 0.95 {
+			t.Errorf("probes read the stage at the end of the lines of %s in %g", e.Name, share)
+		}
+	}
 	for _, c := range patched.Other {
 		want := map[string]float64{"": 1, "same-stage": 1, "other-stage": -0.5}[c.Of]
 		if c.Recovery == nil || c.Recovery.Value > want+1e-9 || want == 1 && c.Recovery.Value < 1-1e-9 {
 			t.Errorf("the state at the end of D (%q) recovers %+v, want %g", c.Of, c.Recovery, want)
+		}
+	}
+
+	of := func(name string) string { return filepath.Join(dir, "used-"+name) }
+	at := func(arm string) string { return of("run-" + arm) }
+	for reason, args := range map[string][]string{
+		"none of the runs asked the unchanged model under ND": {"effect", at("Denial"), at("Defense")},
+		"is a store: name the store whose probes read it":     {"effect", at("plain"), of("held")},
+		"unknown --format": {"effect", at("plain"), at("Denial"), "--lines", of("training"), "--format", "xml"},
+		"asked another model than the runs before it": {"effect", at("plain"), filepath.Join(dir, "unread-run-plain")},
+		"no edit has a recovery on training groups":   {"effect", at("plain"), at("Denial"), "--lines", of("training"), "--resamples", "200", "--choose", of("chosen")},
+		"no D lines of training dialogues at hand":    {"effect", at("plain"), at("Denial")},
+		"not the same model":                          {"ask", of("held"), "--model", filepath.Join(os.Getenv("CCMED_TINY_MODELS"), "planted_unread.gguf"), "--out", of("x")},
+		`has no class "Acceptance"`:                   {"ask", of("held"), "--model", filepath.Join(os.Getenv("CCMED_TINY_MODELS"), "planted_used.gguf"), "--edit", of("mean") + ",Acceptance,1", "--out", of("x")},
+	} {
+		if code, _, errs := exits(nil, append([]string{"probe"}, args...)...); code == 0 || !strings.Contains(errs, reason) {
+			t.Errorf("%s: exit code %d\n%s", reason, code, errs)
 		}
 	}
 }

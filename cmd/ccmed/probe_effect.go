@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -43,7 +44,8 @@ M is P(gold stage | line) by a bag of words that was fitted to D lines of traini
 groups with the stages' names masked, and the recovery of an edit is
 (M − M of ND) / (M of D − M of ND). Of each dialogue the arm of its own stage is the
 right one; those of other stages, of shuffled labels and random ones are held
-against it.
+against it. Stores of probe extract --edit may stand among the runs: the probes of
+--lines say whether the stage is still read at the end of their lines.
 
 Dialogues whose scenario context a direction was learnt from only choose a block and
 a dose: --choose writes an edit file of the best cell, of which a dose of 1 is what
@@ -74,7 +76,7 @@ func (a *app) effect(ctx context.Context, paths []string, e *effectFlags) error 
 	if e.resamples < 100 {
 		return usagef("--resamples %d; it must be at least 100", e.resamples)
 	}
-	in, err := a.effectInput(paths, e.lines)
+	in, err := a.effectInput(ctx, paths, e)
 	if err != nil {
 		return err
 	}
@@ -148,7 +150,7 @@ type effectInput struct {
 }
 
 // effectInput reads the runs.
-func (a *app) effectInput(paths []string, lines string) (*effectInput, error) {
+func (a *app) effectInput(ctx context.Context, paths []string, e *effectFlags) (*effectInput, error) {
 	in := &effectInput{Input: effect.Input{ND: effect.Arm{Name: "ND, unchanged", Drift: math.NaN()}, D: effect.Arm{Name: "D, unchanged", Named: true, Drift: math.NaN()}}}
 	bases, learnt, digest := map[string]bool{}, map[string]bool{}, ""
 	names := map[string]int{}
@@ -156,6 +158,14 @@ func (a *app) effectInput(paths []string, lines string) (*effectInput, error) {
 		r, err := a.opened().Open(p)
 		if err != nil {
 			return nil, err
+		}
+		if r.Identity().Task == extract.TaskName {
+			ends, err := endsOf(ctx, r, e)
+			if err != nil {
+				return nil, err
+			}
+			in.Ends = append(in.Ends, ends...)
+			continue
 		}
 		arm, s, err := armOf(r)
 		if err != nil {
@@ -189,7 +199,7 @@ func (a *app) effectInput(paths []string, lines string) (*effectInput, error) {
 	if len(in.ND.Lines) == 0 {
 		return nil, usagef("none of the runs asked the unchanged model under ND; make one with: ccmed probe ask RUN (without --edit)")
 	}
-	return in, a.addPlain(in, bases, learnt, lines)
+	return in, a.addPlain(in, bases, learnt, e.lines)
 }
 
 // addPlain adds the D lines of the runs that were asked about, the training lines, and what a
@@ -248,7 +258,7 @@ func (a *app) addPlain(in *effectInput, bases, learnt map[string]bool, lines str
 }
 
 func plainLine(l ask.Line) effect.Line {
-	return effect.Line{Item: l.Item, Group: l.Context, Stage: int(l.Stage), Text: l.Text, Answer: math.NaN(), Name: math.NaN(), Nats: math.NaN(), Repeated: math.NaN()}
+	return effect.Line{Item: l.Item, Group: l.Context, Stage: int(l.Stage), Text: l.Text, Answer: math.NaN(), Name: math.NaN(), Names: math.NaN(), Nats: math.NaN(), Repeated: math.NaN()}
 }
 
 // knownAt is what probes read at the end of the ND prompts of a store; empty where none was
@@ -270,6 +280,25 @@ func (a *app) knownAt(path string) (k effect.Known) {
 		}
 	}
 	return k
+}
+
+// endsOf applies the probes of --lines to the ends of the lines of a store.
+func endsOf(ctx context.Context, r *task.Run, e *effectFlags) (out []effect.Ends, err error) {
+	if e.lines == "" {
+		return nil, usagef("%s is a store: name the store whose probes read it with --lines", r.Path())
+	}
+	applied, err := probe.Apply(ctx, r.Dir, filepath.Join(e.lines, probe.ProbesDir), probe.Resampling{Resamples: e.resamples, Seed: e.seed})
+	if err != nil {
+		return nil, fmt.Errorf("read the states of %s: %w", r.Path(), err)
+	}
+	for _, x := range applied {
+		named := x.Cell.Context == probe.ContextD
+		own := map[bool]string{true: probe.TextOwnD, false: probe.TextOwnND}[named]
+		if x.Cell.Position == probe.UtteranceEnd && x.Cell.Text == own {
+			out = append(out, effect.Ends{Name: r.Name(), Named: named, Edited: r.Identity().Models[mediation.RoleMediator].Edits != "", N: x.N, Layers: x.Layers, Shares: x.Accuracy})
+		}
+	}
+	return out, nil
 }
 
 // armOf reads a run of probe ask.
@@ -306,9 +335,9 @@ func armOf(r *task.Run) (arm effect.Arm, s ask.Settings, err error) {
 		if err != nil || stage > dmis.Minimization {
 			continue // no class of the bag of words
 		}
-		l := effect.Line{Item: c.Key.Item, Group: c.Utterance.Context, Stage: int(stage), Answer: math.NaN(), Name: math.NaN(), Nats: math.NaN(), Repeated: math.NaN()}
-		if c.Utterance.Names != nil {
-			l.Name = c.Utterance.Names[stage]
+		l := effect.Line{Item: c.Key.Item, Group: c.Utterance.Context, Stage: int(stage), Answer: math.NaN(), Name: math.NaN(), Names: math.NaN(), Nats: math.NaN(), Repeated: math.NaN()}
+		if gold, all, ok := c.Utterance.NameMass(); ok {
+			l.Name, l.Names = gold, all
 		}
 		if c.Silent == "" {
 			l.Text = c.Utterance.Text

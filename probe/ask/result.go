@@ -130,7 +130,7 @@ func (r *result) score(cases []Case) (err error) {
 			}
 			gold, right, answered = append(gold, s.Answer.Gold), append(right, hit), append(answered, s.Utterance.Context)
 		}
-		if gold, all, ok := s.Utterance.names(); ok {
+		if gold, all, ok := s.Utterance.NameMass(); ok {
 			name, names, named = append(name, gold), append(names, all), append(named, s.Utterance.Context)
 		}
 		if s.Cost != nil {
@@ -162,8 +162,9 @@ func (r *result) score(cases []Case) (err error) {
 	return err
 }
 
-// names are the probabilities that the line begins with the gold stage's name, and with any.
-func (u Utterance) names() (gold, all float64, ok bool) {
+// NameMass are the probabilities that the line begins with the gold stage's name, and with any
+// stage's; not ok where they were not measured.
+func (u Utterance) NameMass() (gold, all float64, ok bool) {
 	stage, err := dmis.ParseStage(u.Stage)
 	if u.Names == nil || err != nil || int(stage) >= stages {
 		return 0, 0, false

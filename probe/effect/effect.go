@@ -23,9 +23,9 @@ type Line struct {
 	Text        string // "" where nothing usable was said
 	// Answer is P(gold stage) by Choose; NaN where it was not asked or cannot be used.
 	Answer float64
-	// Name is the probability that the line begins with the gold stage's name; NaN where it was
-	// not measured.
-	Name float64
+	// Name is the probability that the line begins with the gold stage's name, Names with any
+	// stage's; NaN where they were not measured.
+	Name, Names float64
 	// Nats a token under the plain model, and the share of repeated tokens; NaN where they
 	// were not measured.
 	Nats, Repeated float64
@@ -62,6 +62,18 @@ type Input struct {
 	// ND and D are the plain model's, without and with the stage named.
 	ND, D Arm
 	Arms  []Arm
+	// Ends are what saved probes read at the end of lines that were said under edits.
+	Ends []Ends
+}
+
+// Ends are accuracies of probes of the unchanged model at the end of the lines of a store.
+type Ends struct {
+	Name   string           `json:"name"`
+	Named  bool             `json:"stage_named"`
+	Edited bool             `json:"edited"`
+	N      int              `json:"n"`
+	Layers []string         `json:"layers"`
+	Shares []stats.Estimate `json:"accuracy"` // by layer
 }
 
 // Options of Find.
@@ -100,6 +112,7 @@ type Findings struct {
 	Arms  []ArmFindings `json:"arms"`
 	Steer []Steering    `json:"steering,omitempty"`
 	Other []Change      `json:"other,omitempty"`
+	Ends  []Ends        `json:"ends,omitempty"`
 	// Chosen is the number in Steer of the best cell on training groups; nil where none was
 	// measured there at a cost that counts.
 	Chosen *int `json:"chosen,omitempty"`
@@ -122,6 +135,10 @@ type ArmFindings struct {
 	Unscored int             `json:"unscored"` // without a line
 	M        stats.Estimate  `json:"m"`        // P(gold stage | line)
 	Answer   *stats.Estimate `json:"ask,omitempty"`
+	// GoldName is the probability that the line begins with the gold stage's name, AnyName with
+	// any stage's.
+	GoldName *stats.Estimate `json:"gold_name,omitempty"`
+	AnyName  *stats.Estimate `json:"any_name,omitempty"`
 	// Nats are a token's under the plain model, above the plain ND lines of the same
 	// dialogues.
 	Nats     *stats.Estimate `json:"nats_above,omitempty"`
@@ -152,7 +169,7 @@ func Find(ctx context.Context, in Input, o Options) (*Findings, error) {
 	if o.Resamples == 0 {
 		o.Resamples = 10_000
 	}
-	f := &finder{Input: in, Options: o, Findings: &Findings{Schema: Schema}, m: map[string]map[string]float64{}}
+	f := &finder{Input: in, Options: o, Findings: &Findings{Schema: Schema, Ends: in.Ends}, m: map[string]map[string]float64{}}
 	if len(in.ND.Lines) == 0 || len(in.D.Lines) == 0 {
 		return nil, errors.New("an effect is held against the plain model's ND and D lines; one of them is missing")
 	}
@@ -252,7 +269,7 @@ func (f *finder) arm(a Arm) (ArmFindings, error) {
 	for _, l := range f.ND.Lines {
 		plain[l.Item] = l.Nats
 	}
-	var m, answers, nats, repeated column
+	var m, answers, name, names, nats, repeated column
 	for _, l := range a.Lines {
 		v, ok := f.m[a.Name][l.Item]
 		if !ok {
@@ -261,6 +278,8 @@ func (f *finder) arm(a Arm) (ArmFindings, error) {
 		}
 		m.add(v, l.Group)
 		answers.add(l.Answer, l.Group)
+		name.add(l.Name, l.Group)
+		names.add(l.Names, l.Group)
 		if p, ok := plain[l.Item]; ok {
 			nats.add(l.Nats-p, l.Group)
 		}
@@ -275,7 +294,7 @@ func (f *finder) arm(a Arm) (ArmFindings, error) {
 		return out, err
 	}
 	out.M = *e
-	for c, to := range map[*column]**stats.Estimate{&answers: &out.Answer, &nats: &out.Nats, &repeated: &out.Repeated} {
+	for c, to := range map[*column]**stats.Estimate{&answers: &out.Answer, &name: &out.GoldName, &names: &out.AnyName, &nats: &out.Nats, &repeated: &out.Repeated} {
 		if *to, err = c.mean(f.bootstrap()); err != nil {
 			return out, err
 		}

@@ -25,7 +25,10 @@ func (f *Findings) Sections(model string, known Known) []report.Section {
 	if len(f.Other) > 0 {
 		out = append(out, f.otherSection())
 	}
-	return append(out, f.armSection())
+	if len(f.Ends) > 0 {
+		out = append(out, f.endSection())
+	}
+	return append(out, f.blockSections(known)...)
 }
 
 // Cautions are what a reader must know before a number is cited.
@@ -125,9 +128,13 @@ func (f *Findings) steerSection(known Known) report.Section {
 		if s.Drift != nil {
 			kl = fmt.Sprintf("%.4f", *s.Drift)
 		}
-		t.Add(name, s.groupsName(), s.N, recovery, difference(&s.Rise), difference(s.Ask), estimate(s.Cost, 3), kl)
+		answer := difference(s.Ask)
+		if s.Ask != nil && s.Ask.N != s.N {
+			answer += fmt.Sprintf(", n = %d", s.Ask.N)
+		}
+		t.Add(name, s.groupsName(), s.N, recovery, difference(&s.Rise), answer, estimate(s.Cost, 3), kl)
 	}
-	return report.Section{Title: "Steering", Tables: []report.Table{t}, Figures: append(f.doseFigures(), f.blockFigures(known)...)}
+	return report.Section{Title: "Steering", Tables: []report.Table{t}, Figures: f.doseFigures()}
 }
 
 func (f *Findings) verdictSection() report.Section {
@@ -160,11 +167,51 @@ func (f *Findings) verdictSection() report.Section {
 }
 
 func (f *Findings) otherSection() report.Section {
-	t := report.Table{Columns: report.Columns("edit", "class", "condition", "n>", "M − plain>", "answer − plain>", "P(name) − plain>", "M − controls>", "controls>")}
+	t := report.Table{Title: "Less the unchanged model under the same condition", Columns: report.Columns("edit", "class", "condition", "n>", "recovery>", "M>", "answer>", "M − controls>", "controls>")}
+	lens := report.Table{Title: "Through the last block", Columns: report.Columns("state", "n>", "P(gold stage's name)>", "P(a stage's name)>"),
+		Notes: []string{"how probable it is that the line begins with a stage's name where a block's state stands in the last one's place"}}
 	for _, c := range f.Other {
-		t.Add(c.Edit.Place(), c.Edit.What(), conditionName(c.Named), c.M.N, difference(&c.M), difference(c.Ask), difference(c.FirstWord), difference(c.Over), c.Controls)
+		t.Add(c.Edit.Place(), c.Edit.What(), conditionName(c.Named), c.M.N, estimate(c.Recovery, 2), difference(&c.M), difference(c.Ask), difference(c.Over), c.Controls)
 	}
-	return report.Section{Title: "Erased and replaced states", Tables: []report.Table{t}}
+	for _, a := range slices.Concat(f.Plain[:1], f.Arms) {
+		if a.Kind == "lens" || a.Kind == "" {
+			name := a.Class
+			if a.Kind == "" {
+				name = "unchanged"
+			}
+			lens.Add(name, a.N, estimate(a.GoldName, 4), estimate(a.AnyName, 4))
+		}
+	}
+	s := report.Section{Title: "Erased and replaced states", Tables: []report.Table{t}}
+	if len(lens.Rows) > 1 {
+		s.Tables = append(s.Tables, lens)
+	}
+	return s
+}
+
+// endSection shows what probes read at the end of lines said under edits.
+func (f *Findings) endSection() report.Section {
+	t := report.Table{Columns: report.Columns("store", "model", "condition", "n>", "accuracy at its best layer>", "layer"),
+		Notes: []string{"probes of the unchanged model, trained on the store of --lines, at the end of the model's own lines; the best layer is chosen by what is shown"}}
+	lines := &report.Lines{X: report.Axis{Name: "layer"}, Y: report.Axis{Name: "accuracy"}, References: []report.Reference{{Name: "chance", Value: 1 / float64(Classes)}}}
+	for _, e := range f.Ends {
+		series, best := report.Series{Name: e.Name + ", " + conditionName(e.Named)}, 0
+		for i := range e.Shares {
+			addPoint(&series, 0, &e.Shares[i])
+			if e.Shares[i].Value > e.Shares[best].Value {
+				best = i
+			}
+		}
+		series.X, lines.Categories = nil, e.Layers
+		lines.Series = append(lines.Series, series)
+		model := "unchanged"
+		if e.Edited {
+			model = "edited"
+		}
+		t.Add(e.Name, model, conditionName(e.Named), e.N, report.Estimate(e.Shares[best], 3), e.Layers[best])
+	}
+	return report.Section{Title: "Is the stage still read at the end of the line?", Tables: []report.Table{t},
+		Figures: []report.Figure{{Title: "Probes at the end of the line", Lines: lines, Description: "How often probes of the unchanged model read the stage at the end of the model's own lines, by layer."}}}
 }
 
 func conditionName(named bool) string {
@@ -231,42 +278,68 @@ func addPoint(s *report.Series, x float64, e *stats.Estimate) {
 	s.X, s.Y, s.Lo, s.Hi = append(s.X, x), append(s.Y, y), append(s.Lo, lo), append(s.Hi, hi)
 }
 
-// blockFigures show recovery by block, at the dose that recovers most there, beside the
-// accuracy of a probe.
-func (f *Findings) blockFigures(known Known) []report.Figure {
-	best := map[string]*stats.Estimate{}
+// blockSections show recovery by block, of steering at the dose that recovers most there, and
+// of the D prompt's state, beside the accuracy of a probe; then every arm.
+func (f *Findings) blockSections(known Known) []report.Section {
+	var training *bool // dialogues that the direction has not seen, where there are any
 	for _, s := range f.Steer {
-		if len(s.Layers) == 1 && s.Recovery != nil && (best[s.Layers[0]] == nil || s.Recovery.Value > best[s.Layers[0]].Value) {
-			best[s.Layers[0]] = s.Recovery
+		if training == nil || !s.Training {
+			training = &s.Training
 		}
 	}
-	layers := known.Layers
-	if len(layers) == 0 {
-		for _, s := range f.Steer {
-			if len(s.Layers) == 1 && !slices.Contains(layers, s.Layers[0]) {
-				layers = append(layers, s.Layers[0])
-			}
+	var layers []string
+	steered, patched := map[string]*stats.Estimate{}, map[string]*stats.Estimate{}
+	put := func(to map[string]*stats.Estimate, in []string, e *stats.Estimate) {
+		if len(in) != 1 || e == nil {
+			return
+		}
+		if !slices.Contains(layers, in[0]) {
+			layers = append(layers, in[0])
+		}
+		if to[in[0]] == nil || e.Value > to[in[0]].Value {
+			to[in[0]] = e
 		}
 	}
-	if len(best) == 0 || len(layers) < 2 {
-		return nil
+	for _, s := range f.Steer {
+		if s.Training == *training {
+			put(steered, s.Layers, s.Recovery)
+		}
+	}
+	for _, c := range f.Other {
+		if c.Edit.Kind == "patch" && c.Edit.Of == "" {
+			put(patched, c.Edit.Layers, c.Recovery)
+		}
+	}
+	out := []report.Section{f.armSection()}
+	if len(known.Layers) > 0 {
+		layers = known.Layers
+	}
+	if len(steered)+len(patched) == 0 || len(layers) < 2 {
+		return out
 	}
 	lines := &report.Lines{X: report.Axis{Name: "block"}, Y: report.Axis{Name: "recovery; accuracy"}, Categories: layers,
 		References: []report.Reference{{Name: "chance of a probe", Value: 1 / float64(Classes)}}}
-	recovery, accuracy := report.Series{Name: "recovery, at its best dose"}, report.Series{Name: "probe at the end of the ND prompt"}
-	for i, l := range layers {
-		addPoint(&recovery, 0, best[l])
-		if i < len(known.Accuracy) {
-			addPoint(&accuracy, 0, &known.Accuracy[i])
+	accuracy := map[string]*stats.Estimate{}
+	for i := range known.Accuracy {
+		accuracy[known.Layers[i]] = &known.Accuracy[i]
+	}
+	for _, x := range []struct {
+		name string
+		of   map[string]*stats.Estimate
+	}{{"recovery of steering, at its best dose", steered}, {"recovery of the D prompt's state", patched}, {"probe at the end of the ND prompt", accuracy}} {
+		if len(x.of) == 0 {
+			continue
 		}
+		series := report.Series{Name: x.name}
+		for _, l := range layers {
+			addPoint(&series, 0, x.of[l])
+		}
+		series.X = nil
+		lines.Series = append(lines.Series, series)
 	}
-	recovery.X, accuracy.X = nil, nil
-	lines.Series = []report.Series{recovery}
-	if len(accuracy.Y) > 0 {
-		lines.Series = append(lines.Series, accuracy)
-	}
-	return []report.Figure{{Title: "Recovery by block", Lines: lines,
-		Description: "How much of the way from the ND to the D lines an edit of each block takes the line, beside how well a probe reads the stage there."}}
+	figure := report.Figure{Title: "Recovery by block", Lines: lines,
+		Description: "How much of the way from the ND to the D lines an edit of each block takes the line, beside how well a probe reads the stage there."}
+	return append([]report.Section{{Title: "Read and used, by block", Figures: []report.Figure{figure}}}, out...)
 }
 
 // Browser sets the lines of all arms side by side, by dialogue.

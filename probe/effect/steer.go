@@ -331,7 +331,7 @@ func (s *Steering) judge() {
 	bad = fails(s.Cost != nil, "the cost was not measured") || bad
 	bad = fails(s.N >= usedN, "%d dialogues; %d are needed", s.N, usedN) || bad
 	if s.Ask == nil {
-		s.Reasons = append(s.Reasons, "the question was not asked: whether the answer moves as well is not known")
+		s.Reasons = append(s.Reasons, "the question was not asked, or no answer can be used: whether the answer moves as well is not known")
 	}
 	if !bad {
 		s.Verdict = Used
