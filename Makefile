@@ -13,7 +13,7 @@
 #   training scripts         3 min
 #   the line of fine-tuning  5 min
 #   states against torch     3 min
-#   browser                  3 min   1 of it once, when there is none
+#   browser, pdflatex        4 min   2 of it once, when there are none
 #   exports, ccmed_runs      3 min   1 of it once, 0.9 GB
 
 SHELL := /bin/bash
@@ -58,11 +58,12 @@ test-python:
 	scripts/test_states.sh
 	scripts/test_exports.sh
 
-# Reports in a real browser, with axe-core for accessibility. Its bars are of
-# processor time, which -race would spoil.
+# Reports in a real browser, with axe-core for accessibility, and tables and figures in a
+# paper that pdflatex sets. Its bars are of processor time, which -race would spoil.
 test-browser:
-	chromium=$$(scripts/install_chromium.sh); axe=$$(scripts/get_axe.sh); \
-	CCMED_REQUIRE_BROWSER=1 CCMED_TEST_CHROMIUM="$$chromium" CCMED_TEST_AXE="$$axe" go test -count=1 -timeout 15m -run '^TestBrowser' ./cmd/ccmed
+	chromium=$$(scripts/install_chromium.sh); axe=$$(scripts/get_axe.sh); latex=$$(scripts/install_latex.sh); \
+	CCMED_REQUIRE_BROWSER=1 CCMED_TEST_CHROMIUM="$$chromium" CCMED_TEST_AXE="$$axe" CCMED_TEST_LATEX="$$latex" \
+	  go test -count=1 -timeout 15m -run '^Test(Browser|Paper)' ./cmd/ccmed
 
 # CCMED_REQUIRE=1 turns "skipped: no engine, model or server" into a failure.
 test: build lint

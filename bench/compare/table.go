@@ -214,7 +214,7 @@ func valueSaid(v float64, label string) string {
 // LaTeX renders the tables of measures for a paper.
 func (c *Comparison) LaTeX() string {
 	var b strings.Builder
-	b.WriteString("% \\usepackage{booktabs}\n")
+	b.WriteString("% \\usepackage{booktabs,tabularx}\n")
 	for _, p := range c.Pairs {
 		b.WriteString(p.table(c.Paired, c.nouns).LaTeX())
 	}

@@ -16,7 +16,7 @@ import (
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // WriteFiles writes each figure of sections as SVG and PDF and each table as LaTeX
-// (booktabs, with caption and label) and Markdown into a folder, which is made, or is empty,
+// (booktabs and, for wide ones, tabularx; with caption and label) and Markdown into a folder, which is made, or is empty,
 // and returns the files' names. Files are named by section and title.
 func WriteFiles(dir string, sections []Section) (files []string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -1,6 +1,9 @@
 package report
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestLaTeX(t *testing.T) {
 	for in, want := range map[string]string{
@@ -37,5 +40,23 @@ short &  \\
 `
 	if got != want {
 		t.Errorf("got\n%s", got)
+	}
+}
+
+// TestWideTables: columns of long texts are broken into lines, at numbers never; those of
+// short ones keep their width.
+func TestWideTables(t *testing.T) {
+	long := "runs/a_model.of-long=name, " + strings.Repeat("0123456789abcdef", 4) + " 0.250 [0.125, 0.375]"
+	columns := []Column{{Name: "who"}, {Name: "n", Align: Right}, {Name: "path"}}
+	got := Table{Title: "wide", Columns: columns, Rows: [][]Cell{{Text("a.b"), Int(3), Text(long)}}}.LaTeX()
+	for _, want := range []string{"\\footnotesize\n\\begin{tabularx}{\\linewidth}{lr>{\\hsize=1.00\\hsize\\linewidth=\\hsize\\raggedright\\arraybackslash}X}\n", "\na.b & 3 & ",
+		`runs/\allowbreak{}a\_\allowbreak{}model.\allowbreak{}of-long=\allowbreak{}name, 01234567\allowbreak{}89abcdef\allowbreak{}`, "0.250 {[}0.125, 0.375]", "\\end{tabularx}\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	small := Table{Title: "small", Columns: columns, Rows: [][]Cell{{Text("a.b"), Int(3), Text(long[:60])}}}.LaTeX()
+	if !strings.Contains(small, "\\footnotesize\n\\begin{tabular}{lrl}\n") || strings.Contains(small, "allowbreak") {
+		t.Errorf("68 characters fit in a smaller size:\n%s", small)
 	}
 }
