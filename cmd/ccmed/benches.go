@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ccmed/ccmed/bench/ccbench"
+	"github.com/ccmed/ccmed/bench/ccbench/writing"
 	"github.com/ccmed/ccmed/bench/construct"
 	"github.com/ccmed/ccmed/bench/mediation"
 	"github.com/ccmed/ccmed/bench/socrates"
@@ -25,6 +26,7 @@ var benches = task.Registry{
 	socrates.Bench{},
 	socrates.FilterBench{},
 	ccbench.Bench{},
+	writing.Bench{},
 	extract.Bench{},
 	ask.Bench{},
 	dualhead.Bench{},

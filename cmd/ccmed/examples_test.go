@@ -33,6 +33,7 @@ var notRun = map[string]string{
 	"sft bench":      "a trained model",
 	"suite run":      "a trained model",
 	"build pairs --labelled runs/LABELS --labeller": "a labeller that agrees with itself",
+	"ccbench build": "a writer whose talks pass",
 }
 
 // Examples of the help do what they say: those that need no model, and those that

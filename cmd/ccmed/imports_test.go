@@ -23,7 +23,7 @@ var floors = [][]string{
 		"infer/internal/transport", "infer/fleet"},
 	{"bench/run", "bench/prompt", "bench/dialogue", "bench/report", "bench/socrates/scenario", "bench/ccbench/norm"},
 	{"bench/published", "bench/suite", "probe/activation", "probe/effect", "bench/task", "bench/ccbench/build"},
-	{"bench/timing", "bench/mediation", "bench/socrates", "bench/ccbench", "probe", "bench/compare", "bench/page", "bench/export"},
+	{"bench/timing", "bench/mediation", "bench/socrates", "bench/ccbench", "bench/ccbench/writing", "probe", "bench/compare", "bench/page", "bench/export"},
 	{"sft", "bench/construct", "probe/extract", "probe/direction", "probe/arrays", "bench/task/tasktest"},
 	{"sft/dualhead", "bench/folder", "probe/ask"},
 	{"cmd/ccmed/internal/doctor", "cmd/ccmed/internal/cli"},
