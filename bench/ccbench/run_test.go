@@ -155,6 +155,9 @@ func TestOracleAndBlind(t *testing.T) {
 			t.Errorf("%s: CCS %v", s.Name, s.CCS)
 		}
 	}
+	if f, ok := r.Metric.swapFigure(); !ok || len(f.Points.Groups) != 3 || slices.ContainsFunc(f.Points.Series[0].Y, func(y float64) bool { return y != 1 }) {
+		t.Errorf("the figure of the oracle is %+v", f.Points)
+	}
 	r = resultOf(t, knowing(b), erring(fitting(b)))
 	if h := r.headline(); !strings.Contains(h.Sentence, "in the person's direction") || h.Rows[0].Warned || h.Rows[1].Warned {
 		t.Errorf("an oracle before a judge that errs: %+v", h)

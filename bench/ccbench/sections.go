@@ -51,12 +51,31 @@ func (r *result) Sections(context.Context) ([]report.Section, error) {
 				x.Name, report.Pct(l.FollowYes, l.Follow), report.Pct(l.AvoidYes, l.Avoid)))
 		}
 	}
+	if f, ok := m.swapFigure(); ok {
+		s.Figures = append(s.Figures, f)
+	}
 	out := []report.Section{s}
 	if x := r.main(); x != nil && x.Answers > 0 {
 		out = append(out, x.section())
 	}
 	out = append(out, m.judgeSection(), publishedSection())
 	return out, nil
+}
+
+// swapFigure draws the adaptation under each setting that shows something of the person.
+func (m Metrics) swapFigure() (report.Figure, bool) {
+	p := &report.Points{X: report.Axis{Name: "own − swapped"}, Series: []report.Series{{Name: "adaptation"}},
+		References: []report.Reference{{Name: "an answer that ignores the person", Value: 0}}}
+	y := &p.Series[0]
+	for _, x := range m.Settings {
+		if x.blind() || x.Adaptation == nil {
+			continue
+		}
+		lo, hi := x.Adaptation.Bounds()
+		p.Groups, y.Y, y.Lo, y.Hi = append(p.Groups, x.Name), append(y.Y, x.Adaptation.Value), append(y.Lo, lo), append(y.Hi, hi)
+	}
+	return report.Figure{Title: "Adaptation by setting", Points: p,
+		Description: fmt.Sprintf("How much more often an item holds of answers to people of its stance than of answers to people of the opposite one, by what the model was given. %d personas, %d queries; 95 %% intervals over personas.", m.Personas, m.Queries)}, len(p.Groups) > 0
 }
 
 func estimate(e *stats.Estimate) string {
