@@ -80,6 +80,39 @@ func readEvent(line []byte, e *Event) bool {
 	return next > 0 && strictjson.Unmarshal(line[next:], e) == nil && (e.Event == "start" || e.Event == "error")
 }
 
+// CurveRow is one row of a training as a table: a step, with the validation after it where
+// there was one.
+type CurveRow struct {
+	Run             string   `json:"run" parquet:"run" doc:"name of the folder of the training"`
+	Step            int32    `json:"step" parquet:"step" doc:"optimiser step, from 1"`
+	Loss            *float64 `json:"loss" parquet:"loss" doc:"training loss: language modelling plus lambda times the decision"`
+	LM              *float64 `json:"lm" parquet:"lm" doc:"its part of language modelling, nats a token"`
+	BCE             *float64 `json:"bce" parquet:"bce" doc:"its part of the decision, nats"`
+	LR              *float64 `json:"lr" parquet:"lr" doc:"learning rate of the adapter"`
+	TokensPerSecond *float64 `json:"tokens_per_second" parquet:"tokens_per_second" doc:"speed of the step"`
+	MemoryBytes     *int64   `json:"memory_bytes" parquet:"memory_bytes" doc:"greatest memory so far"`
+	ValidLM         *float64 `json:"valid_lm" parquet:"valid_lm" doc:"language modelling on the validation split"`
+	ValidBCE        *float64 `json:"valid_bce" parquet:"valid_bce" doc:"the decision on the validation split"`
+	ValidN          *int32   `json:"valid_n" parquet:"valid_n" doc:"dialogues of the validation split"`
+	ValidTurnAcc    *float64 `json:"valid_turn_acc" parquet:"valid_turn_acc" doc:"share of them in which the decision comes at the right turn"`
+}
+
+// CurveRows are the steps of a training as rows.
+func CurveRows(run string, points []Point) (out []any) {
+	for _, p := range points {
+		r := &CurveRow{Run: run, Step: int32(p.Step)}
+		if e := p.Train; e != nil {
+			r.Loss, r.LM, r.BCE, r.LR, r.TokensPerSecond, r.MemoryBytes = &e.Loss, &e.LM, &e.BCE, &e.LR, &e.TokensPerSecond, &e.MemoryBytes
+		}
+		if e := p.Valid; e != nil {
+			n := int32(e.N)
+			r.ValidLM, r.ValidBCE, r.ValidN, r.ValidTurnAcc = &e.LM, &e.BCE, &n, &e.TurnAcc
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
 var curveColumns = []string{"step", "loss", "lm", "bce", "lr", "tokens_per_second", "memory_bytes", "valid_lm", "valid_bce", "valid_n", "valid_turn_acc"}
 
 // writeCurve writes LossFile.

@@ -92,22 +92,31 @@ func (x *Run) Rows() int { return len(x.table.Rows) }
 // Write writes the run in one of the formats that are one file.
 func (x *Run) Write(w io.Writer, f Format) error {
 	var err error
-	switch f {
-	case JSONL:
-		err = x.writeJSONL(w)
-	case CSV:
-		err = x.writeCSV(w)
-	case Parquet:
-		err = x.writeParquet(w)
-	case Inspect:
-		err = x.writeInspect(w)
-	default:
-		return fmt.Errorf("the format %q is not one file", f)
+	if f == Inspect {
+		if err = x.scored(f); err == nil {
+			err = x.writeInspect(w)
+		}
+	} else {
+		rows := make([]any, len(x.table.Rows))
+		for i, r := range x.table.Rows {
+			rows[i] = r.Value
+		}
+		err = WriteRows(w, f, rows)
 	}
 	if err != nil {
 		return fmt.Errorf("export %s as %s: %w", x.name, f, err)
 	}
 	return nil
+}
+
+// scored refuses runs without a score for the formats that are made of scores.
+func (x *Run) scored(f Format) error {
+	for _, r := range x.table.Rows {
+		if len(r.Scores) > 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("nothing in a run of %s is scored, and %s is made of scores; use %s, %s or %s", x.about.Task, f, JSONL, CSV, Parquet)
 }
 
 // question is a prompt as it was asked.

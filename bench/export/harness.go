@@ -56,6 +56,9 @@ func (x *Run) WriteHarness(dir string, replace bool) (string, error) {
 	if model.Name == "" {
 		model.Backend, model.Name = "none", "none"
 	}
+	if err := x.scored(Harness); err != nil {
+		return "", err
+	}
 	dir = filepath.Join(dir, sanitized(model.Name))
 	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
 		return "", fmt.Errorf("export %s as lm-eval: %s is no folder, and links are not followed; name another --out", x.name, dir)

@@ -148,6 +148,9 @@ func (x *Run) writeInspect(w io.Writer) error {
 // WriteEval writes the log in Inspect's compact form, the zip archive that has
 // the ending .eval: the header and each sample in a file of its own.
 func (x *Run) WriteEval(w io.Writer) error {
+	if err := x.scored(Inspect); err != nil {
+		return err
+	}
 	log, err := x.inspect()
 	if err != nil {
 		return fmt.Errorf("export %s as an .eval archive: %w", x.name, err)

@@ -55,11 +55,25 @@ func columns(t reflect.Type) []Column {
 	return out
 }
 
-func (x *Run) writeJSONL(w io.Writer) error {
+// WriteRows writes at least one row, pointers to structs of one type, as a table: JSONL, CSV
+// or Parquet.
+func WriteRows(w io.Writer, f Format, rows []any) error {
+	switch f {
+	case JSONL:
+		return writeJSONL(w, rows)
+	case CSV:
+		return writeCSV(w, rows)
+	case Parquet:
+		return writeParquet(w, rows)
+	}
+	return fmt.Errorf("the format %q is no table", f)
+}
+
+func writeJSONL(w io.Writer, rows []any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	for _, r := range x.table.Rows {
-		if err := enc.Encode(r.Value); err != nil {
+	for _, r := range rows {
+		if err := enc.Encode(r); err != nil {
 			return err
 		}
 	}
@@ -67,9 +81,9 @@ func (x *Run) writeJSONL(w io.Writer) error {
 }
 
 // writeCSV writes lists as JSON in one field.
-func (x *Run) writeCSV(w io.Writer) error {
+func writeCSV(w io.Writer, rows []any) error {
 	out := csv.NewWriter(w)
-	fields := reflect.VisibleFields(reflect.TypeOf(x.table.Rows[0].Value).Elem())
+	fields := reflect.VisibleFields(reflect.TypeOf(rows[0]).Elem())
 	record := make([]string, len(fields))
 	for i, f := range fields {
 		record[i] = f.Tag.Get("json")
@@ -77,8 +91,8 @@ func (x *Run) writeCSV(w io.Writer) error {
 	if err := out.Write(record); err != nil {
 		return err
 	}
-	for _, r := range x.table.Rows {
-		v := reflect.ValueOf(r.Value).Elem()
+	for _, r := range rows {
+		v := reflect.ValueOf(r).Elem()
 		for j, f := range fields {
 			s, err := field(v.FieldByIndex(f.Index))
 			if err != nil {
@@ -94,10 +108,10 @@ func (x *Run) writeCSV(w io.Writer) error {
 	return out.Error()
 }
 
-func (x *Run) writeParquet(w io.Writer) error {
-	out := parquet.NewWriter(w, parquet.SchemaOf(x.table.Rows[0].Value), parquet.Compression(&parquet.Zstd))
-	for _, r := range x.table.Rows {
-		if err := out.Write(r.Value); err != nil {
+func writeParquet(w io.Writer, rows []any) error {
+	out := parquet.NewWriter(w, parquet.SchemaOf(rows[0]), parquet.Compression(&parquet.Zstd))
+	for _, r := range rows {
+		if err := out.Write(r); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,8 +16,10 @@ import (
 
 	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/export"
+	"github.com/ccmed/ccmed/bench/folder"
 	"github.com/ccmed/ccmed/bench/run"
 	"github.com/ccmed/ccmed/bench/task"
+	"github.com/ccmed/ccmed/sft"
 )
 
 func (a *app) runsExportCmd() *cobra.Command {
@@ -25,8 +28,9 @@ func (a *app) runsExportCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export RUN",
 		Short: "Write a run's samples as other tools read them",
-		Long: `export writes the samples of a timing run (those of ccmed sft predict included) or
-of a mediation run, finished or not.
+		Long: `export writes the samples of a run, finished or not. Of a store of hidden states it
+writes what each state is and where it lies (probe export writes the states), of a
+training (sft train) its steps.
 
   jsonl, csv, parquet  one row for each item, condition and repeat; what is missing
                        is null or an empty field (ccmed help formats)
@@ -50,7 +54,9 @@ file with its columns as text. Names of files are made of plain characters.`,
 		Example: `  ccmed runs export runs/NAME --format parquet --out samples.parquet
   ccmed runs export runs/NAME --format csv --out -
   ccmed runs export runs/NAME --format inspect --out logs/NAME.eval
-  ccmed runs export runs/NAME --format lm-eval --out results`,
+  ccmed runs export runs/NAME --format lm-eval --out results
+  ccmed runs export runs/STORE --format csv --out states.csv
+  ccmed runs export runs/TRAINING --format parquet --out steps.parquet`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.export(cmd.Context(), args[0], export.Format(format), out, force)
@@ -82,6 +88,9 @@ func (a *app) export(ctx context.Context, path string, format export.Format, out
 	case out == "-" && format == export.Parquet && isTerminal(a.stdout):
 		return usagef("--format parquet is binary; name a file with --out")
 	}
+	if folder.KindOf(path) == folder.KindTraining {
+		return a.exportTraining(path, format, out, force)
+	}
 	dir, err := a.opened().Open(path, run.PromptsFile)
 	if err != nil {
 		return err
@@ -109,15 +118,12 @@ func (a *app) export(ctx context.Context, path string, format export.Format, out
 		if format == export.Inspect && isDir(out) {
 			out = filepath.Join(out, x.LogName(".eval"))
 		}
-		if out != "-" {
-			if err := os.MkdirAll(filepath.Dir(out), 0o777); err != nil {
-				return fmt.Errorf("write the export: %w", err)
+		err = a.exportTo(out, force, func(w io.Writer) error {
+			if format == export.Inspect && strings.EqualFold(filepath.Ext(out), ".eval") {
+				return x.WriteEval(w)
 			}
-			if err := vacantFile(out, force); err != nil {
-				return err
-			}
-		}
-		err = a.exportFile(x, format, out)
+			return x.Write(w, format)
+		})
 	}
 	if err != nil {
 		return err
@@ -131,18 +137,48 @@ func (a *app) export(ctx context.Context, path string, format export.Format, out
 	return err
 }
 
-func (a *app) exportFile(x *export.Run, format export.Format, out string) error {
+// exportTraining writes the steps of a training as a table.
+func (a *app) exportTraining(path string, format export.Format, out string, force bool) error {
+	if format == export.Inspect || format == export.Harness {
+		return fmt.Errorf("nothing in a training is scored, and %s is made of scores; use jsonl, csv or parquet", format)
+	}
+	m, err := sft.ReadTraining(path)
+	if err != nil {
+		return err
+	}
+	points, err := sft.ReadCurve(path)
+	if err != nil {
+		return err
+	}
+	if len(points) == 0 {
+		return fmt.Errorf("%s has no step yet", path)
+	}
+	if m.Status != run.StatusDone {
+		a.note("note: the training is not finished (%s); what is there is exported", m.Status)
+	}
+	rows := sft.CurveRows(filepath.Base(path), points)
+	if err := a.exportTo(out, force, func(w io.Writer) error { return export.WriteRows(w, format, rows) }); err != nil {
+		return err
+	}
+	if out != "-" {
+		a.note("%s: %d rows", out, len(rows))
+	}
+	return nil
+}
+
+// exportTo writes an export to a file, or to standard output for "-".
+func (a *app) exportTo(out string, force bool, write func(io.Writer) error) error {
 	if out == "-" {
-		return x.Write(a.exact(), format)
+		return write(a.exact())
+	}
+	if err := os.MkdirAll(filepath.Dir(out), 0o777); err != nil {
+		return fmt.Errorf("write the export: %w", err)
+	}
+	if err := vacantFile(out, force); err != nil {
+		return err
 	}
 	var b bytes.Buffer
-	var err error
-	if format == export.Inspect && strings.EqualFold(filepath.Ext(out), ".eval") {
-		err = x.WriteEval(&b)
-	} else {
-		err = x.Write(&b, format)
-	}
-	if err != nil {
+	if err := write(&b); err != nil {
 		return err
 	}
 	if err := disk.WriteFile(out, b.Bytes(), 0o644); err != nil {

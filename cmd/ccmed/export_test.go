@@ -90,6 +90,7 @@ func plantStates(t *testing.T, python string, runs map[string]string) string {
 	ccmed(t, nil, append([]string{"probe", "export", at("runs", "store"), "--out", at("arrays")}, design...)...)
 	ccmed(t, nil, append([]string{"probe", "export", at("runs", "store"), "--format", "parquet", "--out", at("tables")}, design...)...)
 	ccmed(t, nil, "probe", "report", at("runs", "store"), "--format", "csv", "--out", at("findings.csv"))
+	ccmed(t, nil, "runs", "export", at("runs", "store"), "--format", "parquet", "--out", at("places.parquet"))
 	ccmed(t, nil, "runs", "verify", at("runs", "store"))
 	for _, name := range []string{"timing", "mediation"} {
 		if err := os.CopyFS(at("runs", name), os.DirFS(runs[name])); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ccmed/ccmed/bench/export"
 	"github.com/ccmed/ccmed/bench/task"
+	"github.com/ccmed/ccmed/sft"
 )
 
 // topics are what `ccmed help` explains beside the commands.
@@ -97,16 +98,21 @@ as JSON.
 			continue
 		}
 		described[about.Task] = true
-		fmt.Fprintf(&b, "\nColumns of %s runs:\n\n", about.Task)
-		for _, c := range columns {
-			kind := c.Type
-			if c.Null {
-				kind += "?"
-			}
-			fmt.Fprintf(&b, "  %-16s  %-14s  %s\n", c.Name, kind, c.Doc)
-		}
+		describeColumns(&b, about.Task+" runs", columns)
 	}
+	describeColumns(&b, "trainings", export.Columns(sft.CurveRow{}))
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func describeColumns(b *strings.Builder, of string, columns []export.Column) {
+	fmt.Fprintf(b, "\nColumns of %s:\n\n", of)
+	for _, c := range columns {
+		kind := c.Type
+		if c.Null {
+			kind += "?"
+		}
+		fmt.Fprintf(b, "  %-16s  %-14s  %s\n", c.Name, kind, c.Doc)
+	}
 }
 
 const methodsHelp = `What is measured (docs/methods.md has formulas and sources):

@@ -41,8 +41,8 @@ func (Bench) About() task.About {
 		Task: TaskName, Command: "probe extract", Folder: "store", Subject: role, Item: "dialogue", Cluster: "scenario context", States: true,
 		Roles:   map[string]string{probe.StepUtterance: role},
 		Data:    map[string]any{probe.StepUtterance: probe.Lines{}, probe.StepStates: []any{probe.States{}, probe.TurnStates{}}},
-		Metrics: Audit{},
-		Short:   "Store hidden states at the end of prompt and utterance",
+		Metrics: Audit{}, Row: Row{},
+		Short: "Store hidden states at the end of prompt and utterance",
 		Long: `extract reads the hidden states of the very weights that Ollama serves (--model NAME)
 or of a GGUF file, after every block, and stores them as safetensors in a run
 folder: at prompt_end (the last prompt token) and at utterance_end (the end-of-turn

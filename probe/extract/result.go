@@ -39,11 +39,12 @@ type Result struct {
 	Findings *Findings
 	unread   error
 	in       task.Input
+	units    func() ([]task.Unit, error)
 }
 
 // Score audits the files of an extraction, or takes the stored audit.
 func (Bench) Score(ctx context.Context, in task.Input) (task.Result, error) {
-	r := &Result{in: in}
+	r := &Result{in: in, units: in.UnitsOnce()}
 	if _, err := os.Stat(FindingsFile(in.Dir)); err == nil {
 		if f, err := ReadFindings(in.Dir); err != nil {
 			r.unread = err
@@ -56,7 +57,7 @@ func (Bench) Score(ctx context.Context, in task.Input) (task.Result, error) {
 	if r.Audit, ok, err = task.Decode[Audit](in); err != nil || ok {
 		return r, err
 	}
-	index, err := activation.ReadIndex(in.Samples())
+	index, err := activation.ReadIndex(r.samples())
 	if err != nil {
 		return nil, err
 	}
@@ -202,11 +203,6 @@ func (r *Result) Cautions(context.Context) ([]string, error) {
 func (r *Result) Measures(context.Context) ([]stats.Measure, []string, error) {
 	return nil, nil, fmt.Errorf("%w: findings keep accuracies by layer, not each dialogue's outcome, which pairs are made of; ccmed report shows several side by side",
 		task.ErrNoMeasures)
-}
-
-// Table says why an extraction has no rows.
-func (r *Result) Table(context.Context) (task.Table, error) {
-	return task.Table{}, fmt.Errorf("%s: %w: its states lie in safetensors files", r.in.Path(), task.ErrNoRows)
 }
 
 // Browser is empty: no dialogue has an outcome of its own.

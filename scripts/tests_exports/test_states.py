@@ -1,7 +1,7 @@
 """Hidden states that were made elsewhere, imported, probed and exported, held against numpy and scikit-learn.
 
 CCMED_STATES names a folder: `planted` is what plant_states.py wrote, `runs/store` the store that was imported and
-probed with three folds in two partitions, `arrays` and `tables` its exports, `findings.csv` its findings. `ccmed` is
+probed with three folds in two partitions, `arrays`, `tables` and `places.parquet` its exports, `findings.csv` its findings. `ccmed` is
 on the path.
 """
 
@@ -59,6 +59,17 @@ def test_states_survive(store: ccmed_runs.Run, cell: str) -> None:
         np.testing.assert_array_equal(np.stack(rows["x"].tolist()), want[k])
         np.testing.assert_array_equal(np.stack(rows["fold"].tolist()).T, archive["fold"])
         assert rows["item"].tolist() == meta["items"] and rows["stage"].tolist() == states.rows["stage"].tolist()
+
+
+def test_places_are_exported(store: ccmed_runs.Run) -> None:
+    places = pd.read_parquet(HERE / "places.parquet")
+    assert len(places) == 4 * 72 - 1
+    for cell in CELLS:
+        of = places[places["file"] == f"{cell}.residual.safetensors"].sort_values("row")
+        rows = store.states(*cell.split(".")).rows
+        for ours, theirs in {"item": "item", "stage": "stage", "group": "context", "row": "row"}.items():
+            assert of[theirs].tolist() == rows[ours].tolist()
+        assert of["sha256"].is_unique and of["line"].isna().all()
 
 
 def test_folds_keep_groups_together() -> None:
