@@ -85,7 +85,7 @@ func plantedArms(t *testing.T, name, dir string, limit, dose int, kinds []string
 		do("probe", "extract", "--data", filepath.Join(dir, data+".jsonl"), "--limit", fmt.Sprint(n), "--conditions", "D,ND", "--max-tokens", "3", "--dtype", "f32", "--out", at(data))
 	}
 	for _, kind := range kinds {
-		store := at(map[bool]string{true: "held", false: "training"}[kind == "patch"])
+		store := at(map[bool]string{true: "held", false: "training"}[kind == "patch" || kind == "lens"])
 		ccmed(t, nil, "probe", "direction", store, "--layers", "block.2", "--kind", kind, "--out", at(kind))
 	}
 	arms := map[string][]string{"plain": nil}
@@ -156,9 +156,9 @@ func TestPlantedEffects(t *testing.T) {
 		t.Errorf("improbable lines: %q because %q, recovery %+v", s.Verdict, s.Reasons, s.Recovery)
 	}
 
-	patched := plantedArms(t, "used", other, few, 0, []string{"patch"}, map[string][]string{"patch,own": nil, "patch,own:same-stage": nil, "patch,own:other-stage": nil})
+	patched := plantedArms(t, "used", other, few, 0, []string{"patch", "lens"}, map[string][]string{"lens,block.2": nil, "patch,own": nil, "patch,own:same-stage": nil, "patch,own:other-stage": nil})
 	erased := plantedArms(t, "follows", dir, few, 0, []string{"leace"}, map[string][]string{"leace,stage": nil, "leace,stage:shuffled-1": nil})
-	if len(erased.Arms) != 2 || len(patched.Other) != 3 || len(erased.Ends) != 3 {
+	if len(erased.Arms) != 2 || len(patched.Other) != 4 || len(erased.Ends) != 3 {
 		t.Fatalf("%d erasures, %d patches, %d ends of lines", len(erased.Arms), len(patched.Other), len(erased.Ends))
 	}
 	if m := erased.Plain[0].M.Value; m < 0.85 {
@@ -176,6 +176,12 @@ func TestPlantedEffects(t *testing.T) {
 		}
 	}
 	for _, c := range patched.Other {
+		if c.Kind == "lens" { // the block after it does nothing
+			if c.M.Value != 0 || c.FirstWord == nil || c.FirstWord.Value != 0 {
+				t.Errorf("through the last block: %+v, names %+v", c.M, c.FirstWord)
+			}
+			continue
+		}
 		want := map[string]float64{"": 1, "same-stage": 1, "other-stage": -0.5}[c.Of]
 		if c.Recovery == nil || c.Recovery.Value > want+1e-9 || want == 1 && c.Recovery.Value < 1-1e-9 {
 			t.Errorf("the state at the end of D (%q) recovers %+v, want %g", c.Of, c.Recovery, want)

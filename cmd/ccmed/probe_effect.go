@@ -90,7 +90,7 @@ func (a *app) effect(ctx context.Context, paths []string, e *effectFlags) error 
 		}
 	}
 	sections := found.Sections(in.model, in.known)
-	sections[0].Notes = append(sections[0].Notes, found.Cautions(in.widest)...)
+	sections[0].Notes = append(sections[0].Notes, found.Cautions()...)
 	if e.figures != "" {
 		return a.writeFigures(e.figures, sections)
 	}
@@ -144,9 +144,8 @@ func (a *app) chooseEdit(found *effect.Findings, path string) error {
 // effectInput is what the runs hold.
 type effectInput struct {
 	effect.Input
-	model  string
-	widest float64
-	known  effect.Known
+	model string
+	known effect.Known
 }
 
 // effectInput reads the runs.
@@ -179,7 +178,6 @@ func (a *app) effectInput(ctx context.Context, paths []string, e *effectFlags) (
 		digest, in.model = m.Digest, id.ModelNames()
 		bases[s.From] = true
 		for _, edit := range s.Edits {
-			in.widest = max(in.widest, edit.Widest)
 			for _, g := range edit.Groups {
 				learnt[g] = true
 			}
@@ -319,7 +317,7 @@ func armOf(r *task.Run) (arm effect.Arm, s ask.Settings, err error) {
 	arm = effect.Arm{Name: r.Name(), Named: s.Condition == probe.ContextD}
 	for _, e := range s.Edits {
 		class, control, _ := strings.Cut(e.Class, ":")
-		arm.Edit = effect.Edit{File: e.File, Kind: e.Kind, Layers: e.Layers, Class: class, Of: control, Dose: e.Dose, Groups: e.Groups}
+		arm.Edit = effect.Edit{File: e.File, Kind: e.Kind, Layers: e.Layers, Class: class, Of: control, Dose: e.Dose, Widest: e.Widest, Groups: e.Groups}
 	}
 	samples, err := task.Collect(r.Samples())
 	if err != nil {

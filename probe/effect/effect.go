@@ -39,6 +39,8 @@ type Edit struct {
 	Class  string   `json:"class,omitempty"`   // without its control
 	Of     string   `json:"control,omitempty"` // "negated", "shuffled-3"; "" is the class itself
 	Dose   float64  `json:"dose,omitempty"`
+	// Widest is how many times the mean length of the states an addition is long.
+	Widest float64 `json:"lengths,omitempty"`
 	// Groups are the scenario contexts that the edit was learnt from.
 	Groups []string `json:"-"`
 }
@@ -88,6 +90,7 @@ const (
 	usedLower    = 0.25
 	costMost     = 0.3 // nats a token above the plain ND lines
 	usedN        = 150
+	mostNorm     = 3.0 // times a state's length
 )
 
 // Verdicts.

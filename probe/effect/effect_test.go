@@ -24,10 +24,11 @@ type world struct {
 	nd, d      float64
 	ask, nats  float64 // of the right arm; those of the plain lines are 0.4 and 2
 	unanswered bool
+	widest     float64
 }
 
 // base is a truth in which the stage is used.
-var base = world{n: 180, right: 0.95, wrong: 0.1, shuffled: 0.3, nd: 0.3, d: 0.95, ask: 0.8, nats: 2.1}
+var base = world{n: 180, right: 0.95, wrong: 0.1, shuffled: 0.3, nd: 0.3, d: 0.95, ask: 0.8, nats: 2.1, widest: 2.9}
 
 func (w world) line(arm string, i int, share float64) Line {
 	rng := rand.New(rand.NewPCG(uint64(i), uint64(len(arm))*1000+uint64(arm[len(arm)-1])))
@@ -66,7 +67,7 @@ func (w world) input() Input {
 	always := func(share float64) func(int) float64 { return func(int) float64 { return share } }
 	in.ND, in.D = w.arm("plain ND", Edit{}, always(w.nd)), w.arm("plain D", Edit{}, always(w.d))
 	for c, name := range names {
-		e := Edit{File: "stage.edit", Kind: "mean", Layers: []string{"block.15"}, Class: name, Dose: 2}
+		e := Edit{File: "stage.edit", Kind: "mean", Layers: []string{"block.15"}, Class: name, Dose: 2, Widest: w.widest}
 		if w.learnt {
 			for i := range w.n {
 				e.Groups = append(e.Groups, fmt.Sprint("context ", i/2))
@@ -116,6 +117,7 @@ func TestVerdictsOfPlantedTruths(t *testing.T) {
 		"the lines move by little":        {with(func(w *world) { w.right = 0.5 }), Decodable, "recovery"},
 		"every stage's arm does the same": {with(func(w *world) { w.wrong = 0.95 }), Decodable, "wrong stage"},
 		"shuffled labels do the same":     {with(func(w *world) { w.shuffled = 0.95 }), Decodable, "shuffled labels"},
+		"the edit is beyond the states":   {with(func(w *world) { w.widest = 3.1 }), Decodable, "3.1 times as long"},
 		"few dialogues":                   {with(func(w *world) { w.n = 148 }), Decodable, "150 are needed"},
 		"the stage's name does nothing":   {with(func(w *world) { w.d = 0.3 }), Decodable, "nothing to recover"},
 		"the direction knows them":        {with(func(w *world) { w.learnt = true }), "", ""},

@@ -32,7 +32,7 @@ func (f *Findings) Sections(model string, known Known) []report.Section {
 }
 
 // Cautions are what a reader must know before a number is cited.
-func (f *Findings) Cautions(widest float64) []string {
+func (f *Findings) Cautions() []string {
 	out := []string{"M is learnt on lines that were told the stage: it measures likeness to D lines, not how well a line mediates",
 		"under D the prompt names the stage"}
 	if a := f.Words.Accuracy; a.NoInterval != "" || a.Lo <= f.Words.Majority {
@@ -41,8 +41,12 @@ func (f *Findings) Cautions(widest float64) []string {
 	if !f.Gap.above() {
 		out = append(out, "the plain D lines do not fit the stage better than the ND lines: no recovery is computed")
 	}
+	widest := 0.0
+	for _, a := range f.Arms {
+		widest = max(widest, a.Widest)
+	}
 	if widest > mostNorm {
-		out = append(out, fmt.Sprintf("an edit of %.1f times the norm of the states that it is added to takes them where the model has never been; beyond %.0f times nothing is claimed", widest, mostNorm))
+		out = append(out, fmt.Sprintf("an edit of %.1f times the norm of the states that it is added to takes them where the model has never been; beyond %.0f times the stage is not called used", widest, mostNorm))
 	}
 	evaluated := 0
 	for _, s := range f.Steer {
@@ -55,9 +59,6 @@ func (f *Findings) Cautions(widest float64) []string {
 	}
 	return out
 }
-
-// mostNorm is how many times its norm a state may be changed by.
-const mostNorm = 3.0
 
 // Place says what an arm changes.
 func (e Edit) Place() string {
@@ -156,7 +157,7 @@ func (f *Findings) verdictSection() report.Section {
 		}
 	}
 	if len(verdicts.Rows) == 0 {
-		s.Notes = append(s.Notes, "all dialogues are of groups that the direction was learnt from: they choose a cell, and nothing is claimed")
+		s.Notes = append(s.Notes, "all dialogues are of groups that the direction was learnt from: they choose a cell, and nothing is claimed; to claim something, learn from other scenario contexts (probe extract --split training --exclude-seen-contexts)")
 	} else {
 		s.Tables = append(s.Tables, verdicts)
 	}

@@ -18,6 +18,8 @@ type Steering struct {
 	File   string   `json:"file"`
 	Layers []string `json:"layers"`
 	Dose   float64  `json:"dose"`
+	// Widest is how many times the mean length of the states the longest of the arms is.
+	Widest float64 `json:"lengths"`
 	// Training says that the dialogues are of groups that the direction was learnt from:
 	// cells are chosen by them and nothing is claimed.
 	Training bool `json:"training"`
@@ -134,6 +136,9 @@ func (f *finder) steering(arms []Arm, training bool) (*Steering, error) {
 		return nil, nil
 	}
 	s := &Steering{Kind: e.Kind, File: e.File, Layers: e.Layers, Dose: e.Dose, Training: training, N: len(rows), Drift: meanDrift(arms)}
+	for _, a := range arms {
+		s.Widest = max(s.Widest, a.Edit.Widest)
+	}
 	for _, x := range []struct {
 		of func(row) float64
 		to *Difference
@@ -328,6 +333,7 @@ func (s *Steering) judge() {
 		c := s.Over[i]
 		bad = fails(c.Value > 0 && c.PHolm < stats.Alpha, "the right stage is not shown to fit better than that of %s", with) || bad
 	}
+	bad = fails(s.Widest <= mostNorm, "the edit is %.1f times as long as the states that it is added to; at most %.0f count", s.Widest, mostNorm) || bad
 	bad = fails(s.Cost != nil, "the cost was not measured") || bad
 	bad = fails(s.N >= usedN, "%d dialogues; %d are needed", s.N, usedN) || bad
 	if s.Ask == nil {

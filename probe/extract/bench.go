@@ -79,7 +79,7 @@ type call struct {
 	records                     task.Records
 	conditions, contexts, texts []string
 	cells, edits                []string
-	turns, questions            bool
+	turns, questions, unseen    bool
 	task, from, dtype           string
 	maxTokens                   int
 }
@@ -94,6 +94,7 @@ func (Bench) Flags(f *pflag.FlagSet) task.Call {
 	f.StringSliceVar(&c.cells, "cells", nil, "single cells, CONTEXT:TEXT, instead of a whole cross: D:own-D,ND:own-ND,wrong:own-ND")
 	f.BoolVar(&c.turns, "turns", false, "read the conflict speaker's own turns instead, at the end of each")
 	f.BoolVar(&c.questions, "questions", false, "read the ends of the labeller's questions about labelled turns instead")
+	f.BoolVar(&c.unseen, "exclude-seen-contexts", false, "with --split training: leave out dialogues whose scenario context is in the evaluation split")
 	f.StringVar(&c.task, "task", "", "timing: read the ends of the questions whether to speak instead")
 	f.StringSliceVar(&c.edits, "edits", nil, "with --turns: the conflict turn edited as well: mask, strip, swap")
 	f.StringVar(&c.from, "from", "", "mediation run whose lines are read; without it the model writes them first")
@@ -173,6 +174,9 @@ func (c *call) check() error {
 			return usage.Errorf("--turns, --questions and --task read the dialogue as it went, without a line of the mediator's; leave --%s out", name)
 		}
 	}
+	if c.unseen && c.records.Split != dialogue.Training {
+		return usage.Errorf("--exclude-seen-contexts leaves out training dialogues; give --split %s", dialogue.Training)
+	}
 	if t := c.storedAs(); t != activation.F16 && t != activation.F32 {
 		return usage.Errorf("unknown --dtype %q; known are f16 and f32", c.dtype)
 	}
@@ -189,6 +193,7 @@ func (c *call) storedAs() activation.DType { return activation.DType(strings.ToU
 type (
 	lineSettings struct {
 		task.RecordSettings
+		Unseen    bool         `json:"exclude_seen_contexts,omitempty"`
 		Pairs     []probe.Pair `json:"pairs"`
 		DType     string       `json:"dtype"`
 		MaxTokens int          `json:"max_tokens"`
@@ -198,6 +203,7 @@ type (
 	}
 	questionSettings struct {
 		task.RecordSettings
+		Unseen    bool     `json:"exclude_seen_contexts,omitempty"`
 		Questions bool     `json:"questions"`
 		Task      string   `json:"task,omitempty"` // timing: the questions are whether to speak
 		Model     string   `json:"model"`          // a name of the server, or a file's absolute path
@@ -207,6 +213,7 @@ type (
 	}
 	turnSettings struct {
 		task.RecordSettings
+		Unseen bool     `json:"exclude_seen_contexts,omitempty"`
 		Turns  bool     `json:"turns"`
 		Edits  []string `json:"edits"`
 		DType  string   `json:"dtype"`
@@ -214,6 +221,29 @@ type (
 		Width  int      `json:"width"`
 	}
 )
+
+// dialogues are those that are read.
+func (c *call) dialogues(ctx context.Context, env task.Env) ([]dialogue.Dialogue, error) {
+	chosen, all, err := env.Dialogues(ctx, c.records)
+	if err != nil || !c.unseen {
+		return chosen, err
+	}
+	evaluation := c.records
+	evaluation.Split = dialogue.Evaluate
+	others, err := env.All(ctx, evaluation)
+	if err != nil {
+		return nil, fmt.Errorf("read the evaluation split, whose scenario contexts are left out: %w", err)
+	}
+	seen := map[string]bool{}
+	for _, d := range others {
+		seen[d.ContextKey()] = true
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(d dialogue.Dialogue) bool { return seen[d.ContextKey()] })
+	if len(all) == 0 {
+		return nil, errors.New("every training dialogue shares its scenario context with the evaluation split; leave --exclude-seen-contexts out")
+	}
+	return dialogue.Limit(all, c.records.Limit), nil
+}
 
 // Plan says what the call reads.
 func (c *call) Plan(ctx context.Context, env task.Env) (task.Plan, error) {
@@ -224,7 +254,7 @@ func (c *call) Plan(ctx context.Context, env task.Env) (task.Plan, error) {
 	if err := c.check(); err != nil {
 		return task.Plan{}, err
 	}
-	ds, _, err := env.Dialogues(ctx, c.records)
+	ds, err := c.dialogues(ctx, env)
 	if err != nil {
 		return task.Plan{}, err
 	}
@@ -257,7 +287,7 @@ func (c *call) planLines(env task.Env, models task.Models, engine *llamacpp.Engi
 		return task.Plan{}, fmt.Errorf("the vocabulary of %s has no end-of-turn token: utterance_end has no place", x.Model.Name)
 	}
 	p := task.Plan{Templates: env.Prompts.Hashes("mediate"), Parent: absolute(c.from),
-		Settings: lineSettings{c.records.Settings(), x.Pairs, string(x.DType), c.maxTokens, absolute(c.from), engine.Layers(), engine.Width()}}
+		Settings: lineSettings{c.records.Settings(), c.unseen, x.Pairs, string(x.DType), c.maxTokens, absolute(c.from), engine.Layers(), engine.Width()}}
 	if c.from != "" {
 		var err error
 		if ds, err = c.takeLines(env, x, ds); err != nil {
@@ -317,7 +347,7 @@ func (c *call) planTurns(env task.Env, models task.Models, engine *llamacpp.Engi
 	}
 	first := ps[0]
 	return task.Plan{Task: x.Task(), Size: len(ds), Items: task.Keys(ds), DataHash: dialogue.Hash(ds), Templates: env.Prompts.Hashes("mediate"),
-		Settings: turnSettings{c.records.Settings(), true, c.edits, string(x.DType), engine.Layers(), engine.Width()},
+		Settings: turnSettings{c.records.Settings(), c.unseen, true, c.edits, string(x.DType), engine.Layers(), engine.Width()},
 		// An edit may be longer than the turn that it replaces.
 		Longest: map[string][]infer.Prompt{role: ps}, Answer: map[string]int{role: 64},
 		Preview: func(context.Context) (task.Preview, error) {

@@ -42,7 +42,7 @@ func (c *call) planQuestions(env task.Env, models task.Models, engine *llamacpp.
 		named = absolute(named)
 	}
 	return task.Plan{Task: x.Task(), Size: len(ds), Items: task.Keys(ds), DataHash: dialogue.Hash(ds), Templates: env.Prompts.Hashes(template),
-		Settings: questionSettings{c.records.Settings(), c.questions, c.task, named, string(x.DType), engine.Layers(), engine.Width()},
+		Settings: questionSettings{c.records.Settings(), c.unseen, c.questions, c.task, named, string(x.DType), engine.Layers(), engine.Width()},
 		Longest:  map[string][]infer.Prompt{role: ps}, Answer: map[string]int{role: 8},
 		Preview: func(context.Context) (task.Preview, error) {
 			env.Note("%d questions about turns of %d dialogues, %d layers x %d values: %.1f MB on disk", x.Rows(), len(ds), len(engine.Layers()), engine.Width(),

@@ -3,11 +3,14 @@ package extract
 import (
 	"context"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/prompt"
 	"github.com/ccmed/ccmed/bench/run"
+	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/probe"
 	"github.com/ccmed/ccmed/probe/activation"
@@ -66,5 +69,31 @@ func TestTimingQuestions(t *testing.T) {
 	}
 	if probe.HoldsQuestions(dir) || !probe.HoldsTiming(dir) {
 		t.Error("the store passes for one of the labeller's questions")
+	}
+}
+
+// TestSeenContextsAreLeftOut: of the training dialogues one is of the scenario context of
+// an evaluation dialogue; the limit counts the others.
+func TestSeenContextsAreLeftOut(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ds := dialogue.Sample()
+	for split, of := range map[string][]dialogue.Dialogue{dialogue.Evaluate: ds[:2], dialogue.Training: ds[1:]} {
+		if err := dialogue.Write(filepath.Join(dir, split), of); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &call{unseen: true, records: task.Records{Path: dir, Split: dialogue.Training}}
+	for limit, want := range map[int]int{0: len(ds) - 2, 3: 3} {
+		c.records.Limit = limit
+		got, err := c.dialogues(t.Context(), task.Env{Archive: &task.Archive{}})
+		if err != nil || len(got) != want || slices.Contains(task.Keys(got), ds[1].Key()) {
+			t.Errorf("--limit %d: %d dialogues, %v; want %d without %s", limit, len(got), err, want, ds[1].Key())
+		}
+	}
+	c.records.Split = dialogue.Evaluate
+	c.dtype, c.maxTokens = "f16", 1
+	if err := c.check(); err == nil || !strings.Contains(err.Error(), "--split training") {
+		t.Errorf("of the evaluation split: %v", err)
 	}
 }
