@@ -1,7 +1,9 @@
 package construct
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -149,8 +151,10 @@ func (o options) addPathPrompts(u pathUnit, calls, longest map[string][]infer.Pr
 	if err != nil {
 		return err
 	}
-	for _, ps := range [][]infer.Prompt{stages, reversed, other} {
-		add(RoleLabeller, ps...)
-	}
+	// Backends ask prompts of one call in the order of their words.
+	first := slices.Concat(stages, other)
+	slices.SortFunc(first, func(a, b infer.Prompt) int { return cmp.Compare(a.Messages[1].Content, b.Messages[1].Content) })
+	add(RoleLabeller, first...)
+	add(RoleLabeller, reversed...)
 	return nil
 }

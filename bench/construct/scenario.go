@@ -189,10 +189,23 @@ func (s Scenario) Check() string {
 		return "the people agree"
 	case len(a.Goals) < minGoals || len(b.Goals) < minGoals || slices.Contains(append(slices.Clone(a.Goals), b.Goals...), ""):
 		return "fewer than two goals"
+	case repeats(a.Goals) || repeats(b.Goals):
+		return "a person has one goal twice"
 	case stageWords.MatchString(s.text()):
 		return "a stage is named"
 	}
 	return ""
+}
+
+func repeats(goals []string) bool {
+	seen := map[string]bool{}
+	for _, g := range goals {
+		if seen[plain(g)] {
+			return true
+		}
+		seen[plain(g)] = true
+	}
+	return false
 }
 
 // sameValues tells whether both hold the same: the same words without their countries and

@@ -27,6 +27,7 @@ func TestScenariosThatCannotBeUsed(t *testing.T) {
 		"a person without an answer":      func(s *Scenario) { s.People[0].Answer, s.People[0].Value = "", "" },
 		"the people agree":                func(s *Scenario) { s.People[0].Answer = "yes" },
 		"fewer than two goals":            func(s *Scenario) { s.People[0].Goals = s.People[0].Goals[:1] },
+		"a person has one goal twice":     func(s *Scenario) { s.People[1].Goals[1] = "agree on the hours." },
 		"a stage is named":                func(s *Scenario) { s.Context += " She is in denial." },
 	} {
 		s := sound("1")

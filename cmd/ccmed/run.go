@@ -154,7 +154,7 @@ func (a *app) do(ctx context.Context, j *job, show showRun) error {
 		if err != nil {
 			return err
 		}
-		return a.dryRun(ctx, f, p.Size, preview)
+		return a.dryRun(ctx, f, j.bench.About().Item, p, preview)
 	}
 	if p.Ready != nil {
 		if err := p.Ready(ctx); err != nil {
@@ -313,18 +313,18 @@ func usageSection(s run.Summary) report.Section {
 }
 
 // dryRun prints what a run would ask.
-func (a *app) dryRun(ctx context.Context, f *fleet.Fleet, items int, preview task.Preview) error {
+func (a *app) dryRun(ctx context.Context, f *fleet.Fleet, item string, plan task.Plan, preview task.Preview) error {
 	calls, first := preview.Calls, preview.First
 	t := report.Table{Columns: report.Columns("role", "model", "num_ctx>", "requests>", "prompt tokens, naive>",
-		"rendered prompts on disk>")}
-	sections := []report.Section{{Title: fmt.Sprintf("Dry run: %d dialogues, nothing was asked", items)}}
+		"evaluated>", "generated, at most>", "rendered on disk>")}
+	sections := []report.Section{{Title: fmt.Sprintf("Dry run: %d %ss, nothing was asked", plan.Size, item)}}
 	for _, role := range slices.Sorted(maps.Keys(calls)) {
-		tokens, bytes, err := f.Estimate(ctx, role, calls[role])
+		size, err := f.Estimate(ctx, role, calls[role])
 		if err != nil {
 			return err
 		}
-		t.Add(role, f.Spec(role), f.NumCtx(role), len(calls[role]), fmt.Sprintf("about %d", tokens),
-			fmt.Sprintf("about %.1f MB", float64(bytes)/1e6))
+		t.Add(role, f.Spec(role), f.NumCtx(role), len(calls[role]), fmt.Sprintf("about %d", size.Tokens),
+			fmt.Sprintf("about %d", size.Evaluated), len(calls[role])*plan.Answer[role], fmt.Sprintf("about %.1f MB", float64(size.Bytes)/1e6))
 		bs, err := f.Workers(ctx, role)
 		if err != nil {
 			return err
@@ -339,6 +339,7 @@ func (a *app) dryRun(ctx context.Context, f *fleet.Fleet, items int, preview tas
 		sections = append(sections, report.Section{Title: "First prompt of the " + role + ", longest of its dialogue", Text: rendered})
 	}
 	sections[0].Tables = []report.Table{t}
+	sections[0].Notes = []string{"evaluated: by a server with one slot, which keeps the prompt before"}
 	return a.print(sections)
 }
 

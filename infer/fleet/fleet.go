@@ -556,33 +556,54 @@ func countTokens(ctx context.Context, b infer.Backend, p infer.Prompt) (n int, e
 	return len(rendered) * 2 / 5, false, nil
 }
 
-// Estimate says about how many tokens the prompts of a role have, and how many bytes.
-// Counting every prompt exactly would cost a request each on a server: a sample of them
-// gives the tokens a byte.
-func (f *Fleet) Estimate(ctx context.Context, role string, prompts []infer.Prompt) (tokens, bytes int, err error) {
+// Size is about how much prompts are: their tokens, those of them that a server evaluates
+// which keeps the prompt before, and their bytes.
+type Size struct{ Tokens, Evaluated, Bytes int }
+
+// Estimate says about how much the prompts of a role are, asked in their order. Counting
+// every prompt exactly would cost a request each on a server: a sample of them gives the
+// tokens a byte.
+func (f *Fleet) Estimate(ctx context.Context, role string, prompts []infer.Prompt) (Size, error) {
 	bs, err := f.Workers(ctx, role)
 	if err != nil {
-		return 0, 0, err
+		return Size{}, err
 	}
+	bytes, shared, last := 0, 0, ""
 	sampledBytes, sampled := 0, 0
 	step := max(1, len(prompts)/8)
 	for i, p := range prompts {
 		bytes += promptBytes(p)
+		now := promptText(p)
+		for k := 0; k < min(len(now), len(last)) && now[k] == last[k]; k++ {
+			shared++
+		}
+		last = now
 		if i%step != 0 {
 			continue
 		}
 		n, _, err := countTokens(ctx, bs[0], p)
 		if err != nil {
-			return 0, 0, err
+			return Size{}, err
 		}
 		sampled += n
 		sampledBytes += promptBytes(p)
 	}
-	return int(float64(bytes) * float64(sampled) / float64(max(1, sampledBytes))), bytes, nil
+	rate := float64(sampled) / float64(max(1, sampledBytes))
+	return Size{int(float64(bytes) * rate), int(float64(bytes-shared) * rate), bytes}, nil
 }
 
 // Spec is a role's model as BACKEND:MODEL.
 func (f *Fleet) Spec(role string) string { return f.roles[role].String() }
+
+// promptText is a prompt's own text, in order.
+func promptText(p infer.Prompt) string {
+	var b strings.Builder
+	b.WriteString(p.Raw)
+	for _, m := range p.Messages {
+		b.WriteString(m.Content + "\n")
+	}
+	return b.String() + p.LeadIn
+}
 
 func promptBytes(p infer.Prompt) int {
 	n := len(p.Raw) + len(p.LeadIn)
