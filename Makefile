@@ -1,6 +1,7 @@
 # make demo          build, fetch engine and model, run timing and mediation, print the tables, write a report
 # make demo-ollama   the same through a real Ollama server
 # make test          everything: format, vet, staticcheck, race tests, real engine, real server, browser, training, exports
+# make dist          archives of the release for linux and macOS, amd64 and arm64, with checksums, in dist/
 # make torture       kills, spoiled answers, damaged files, full disks, no network; seeded by TORTURE_SEED; 40 minutes
 #
 # Time budget of `make test` on two cores with an empty cache: 60 minutes in all.
@@ -15,20 +16,24 @@
 #   states against torch     3 min
 #   browser, pdflatex        4 min   2 of it once, when there are none
 #   exports, ccmed_runs      3 min   1 of it once, 0.9 GB
+#   an archive of make dist  1 min
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 
-RELEASE := $(shell sed -n 's/^## \([0-9.]*\).*/\1/p' CHANGELOG.md | head -1)
+RELEASE := $(shell awk '/^\#\# /{ if ($$2 ~ /^[0-9]/) { print $$2 suffix; exit } suffix = "+unreleased" }' CHANGELOG.md)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEMO_OUT ?= runs
 # With it the torture sees whom the program contacts.
 STRACE := command -v strace >/dev/null || { apt-get update && apt-get install -y strace; } >/dev/null || echo 'no strace, and none could be installed'
 
-.PHONY: build demo demo-ollama test test-browser test-python torture lint bench clean
+.PHONY: build dist demo demo-ollama test test-browser test-python torture lint bench clean
 
 build:
 	CGO_ENABLED=0 go build -ldflags "-X main.release=$(RELEASE)" -o bin/ccmed ./cmd/ccmed
+
+dist:
+	scripts/dist.sh $(RELEASE)
 
 demo: build
 	bin/ccmed engine install
@@ -74,6 +79,7 @@ test: build lint
 	$(STRACE)
 	model=$$(scripts/get_smollm2.sh); CCMED_REQUIRE=1 CCMED_TEST_MODEL="$$model" go test -count=1 -timeout 15m ./cmd/ccmed/torture
 	$(MAKE) test-browser test-python
+	scripts/test_dist.sh $(RELEASE)
 
 # The whole of what `make test` does a short form of. TORTURE_RUN names some parts alone:
 # Kills, Requests, Always, Files, Disk, Network, Security.
@@ -91,4 +97,4 @@ bench:
 	go test -run '^$$' -bench . -benchmem ./bench/run ./probe/linear ./probe/activation ./infer/llamacpp ./cmd/ccmed
 
 clean:
-	rm -rf bin
+	rm -rf bin dist
