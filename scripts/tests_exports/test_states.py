@@ -1,8 +1,8 @@
 """Hidden states that were made elsewhere, imported, probed and exported, held against numpy and scikit-learn.
 
 CCMED_STATES names a folder: `planted` is what plant_states.py wrote, `runs/store` the store that was imported and
-probed with three folds in two partitions, `arrays`, `tables` and `places.parquet` its exports, `findings.csv` its findings. `ccmed` is
-on the path.
+probed with three folds in two partitions, `arrays`, `tables` and `places.parquet` its exports, `findings.csv` its
+findings. `ccmed` is on the path.
 """
 
 import json
