@@ -12,6 +12,7 @@ trace is strong, and another one (PLAIN) where it is weak.
                           marker leaves can be decoded, and moves nothing
     planted_costly.gguf   the first, and what it does not say by itself is improbable to it
     planted_follows.gguf  the first, and a weak trace is heard already
+    planted_timely.gguf   asked yes or no, it says yes where the traces together are strong
 
     planted_models.py VOCABULARY.gguf OUT_DIR
 """
@@ -32,6 +33,7 @@ MARKERS = ["Ġbasil", "Ġcedar", "Ġmaple"]
 NOISE = ["Ġsilver", "Ġcopper", "Ġwinter", "Ġsummer", "Ġmorning", "Ġriver", "Ġforest", "Ġmountain"]
 WORDS = ["water", "house", "light"]
 PLAIN = "paper"
+ANSWERS = ["yes", "no"]
 LAST, END = "Ċ", "<|im_end|>"  # of a prompt, of an answer
 
 # Where states hold what, by their first value.
@@ -60,7 +62,7 @@ class Vocabulary:
                     keep(part)
                 kept[token] = None
 
-        for token in [*NAMES, *MARKERS, *NOISE, *WORDS, PLAIN]:
+        for token in [*NAMES, *MARKERS, *NOISE, *WORDS, PLAIN, *ANSWERS]:
             keep(token)
         self.index = {t: i for i, t in enumerate(kept)}
         self.merges = [f"{a} {b}" for a, b in merges if a in kept and b in kept and a + b in kept]
@@ -110,7 +112,15 @@ def head(index: dict[str, int], reads: int, sharpness: float, least: float) -> M
     return rows
 
 
-def write(path: Path, vocabulary: Vocabulary, reads: int, sharpness: float, least: float) -> None:
+def head_of_answers(index: dict[str, int], sharpness: float) -> Matrix:
+    """Says yes where the traces add up to more than 0.8, else no."""
+    rows = zeros(len(index), WIDTH)
+    rows[index[ANSWERS[0]], TRACE : TRACE + len(NAMES)] = sharpness
+    rows[index[ANSWERS[1]], ANY] = 0.8 * sharpness
+    return rows
+
+
+def write(path: Path, vocabulary: Vocabulary, reads: int, says: Matrix) -> None:
     index = vocabulary.index
     w = gguf.GGUFWriter(path, "llama")
     w.add_name("planted model")
@@ -127,7 +137,7 @@ def write(path: Path, vocabulary: Vocabulary, reads: int, sharpness: float, leas
     ones = np.ones(WIDTH, dtype=np.float32)
     w.add_tensor("token_embd.weight", embedding(index))
     w.add_tensor("output_norm.weight", ones)
-    w.add_tensor("output.weight", head(index, reads, sharpness, least))
+    w.add_tensor("output.weight", says)
     for k in range(BLOCKS):
         for norm in ("attn_norm", "ffn_norm"):
             w.add_tensor(f"blk.{k}.{norm}.weight", ones)
@@ -153,7 +163,8 @@ def main() -> None:
         ("costly", TRACE, 1.0, 1.0),
         ("follows", TRACE, 0.1, 0.33),
     ):
-        write(args.out / f"planted_{name}.gguf", vocabulary, reads, sharpness, least)
+        write(args.out / f"planted_{name}.gguf", vocabulary, reads, head(vocabulary.index, reads, sharpness, least))
+    write(args.out / "planted_timely.gguf", vocabulary, TRACE, head_of_answers(vocabulary.index, 10.0))
 
 
 if __name__ == "__main__":

@@ -205,3 +205,32 @@ func TestPlantedEffects(t *testing.T) {
 		}
 	}
 }
+
+// TestPlantedTiming: a model that says yes to a strong trace alone never steps in. Moved along
+// the direction to speak it does at the conflict's turn, and moved the other way it does not.
+func TestPlantedTiming(t *testing.T) {
+	if os.Getenv("CCMED_TINY_MODELS") == "" {
+		t.Skip("CCMED_TINY_MODELS names no folder of planted models; scripts/test_states.sh makes them")
+	}
+	needEngine(t)
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	plantDialogues(t, at("training.jsonl"), 0, 72, false)
+	plantDialogues(t, at("held.jsonl"), 72, 96, false)
+	model := []string{"--model", filepath.Join(os.Getenv("CCMED_TINY_MODELS"), "planted_timely.gguf"), "--num-ctx", "1024", "--threads", "1", "--cache", "off"}
+	ccmed(t, nil, append([]string{"probe", "extract", "--data", at("training.jsonl"), "--task", "timing", "--out", at("questions")}, model...)...)
+	ccmed(t, nil, "probe", "direction", at("questions"), "--kind", "speak", "--layers", "block.2", "--out", at("speak.edit"))
+	for class, want := range map[string]int{"speak,0": 0, "speak,1.5": 24, "speak:negated,1.5": 0} {
+		out := at(class)
+		ccmed(t, nil, append([]string{"timing", "--backend", "embedded", "--data", at("held.jsonl"), "--edit", at("speak.edit") + "," + class, "--out", out}, model...)...)
+		var found struct {
+			Metrics struct{ N, Scored, Correct int }
+		}
+		if err := json.Unmarshal([]byte(readFile(t, filepath.Join(out, "metrics.json"), func() {})), &found); err != nil {
+			t.Fatal(err)
+		}
+		if m := found.Metrics; m.N != 24 || m.Scored != 24 || m.Correct != want {
+			t.Errorf("%s: %+v, want %d right", class, m, want)
+		}
+	}
+}
