@@ -241,9 +241,11 @@ func (m Measured) hasInterval() bool {
 	return !math.IsNaN(m.Lo) && !math.IsNaN(m.Hi) && (m.Lo != 0 || m.Hi != 0)
 }
 
-// isOf tells whether a model's name, in whatever spelling ("gemma2:9b",
-// "gemma-2-9b-it-q4.gguf"), is that of the published model.
-func (n Number) isOf(name string) bool { return strings.Contains(letters(name), letters(n.Model)) }
+func (n Number) isOf(name string) bool { return IsModel(name, n.Model) }
+
+// IsModel tells whether a model's name, in whatever spelling ("gemma2:9b",
+// "gemma-2-9b-it-q4.gguf"), is that of a published model.
+func IsModel(name, model string) bool { return strings.Contains(letters(name), letters(model)) }
 
 func letters(s string) string {
 	return strings.Map(func(r rune) rune {

@@ -36,3 +36,14 @@ func (b Bootstrap) Equivalent(d []float64, groups []string, margin float64) (Equ
 	lo, hi := e.Bounds() // without an interval nothing is shown
 	return Equivalence{e, margin, -margin < lo && hi < margin}, nil
 }
+
+// At95 is the estimate with its 90 % interval widened to one of 95 %, each side by the ratio
+// of Student's quantiles.
+func (e Equivalence) At95() Estimate {
+	out := e.Estimate
+	if df := float64(e.Groups - 1); df > 0 && e.NoInterval == "" {
+		wider := Bootstrap{}.quantileT(df) / Bootstrap{Confidence: 1 - 2*equivalenceLevel}.quantileT(df)
+		out.Lo, out.Hi = e.Value-wider*(e.Value-e.Lo), e.Value+wider*(e.Hi-e.Value)
+	}
+	return out
+}

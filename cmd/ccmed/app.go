@@ -158,7 +158,7 @@ Start with: ccmed doctor`,
 	f.StringVar(&a.configFile, "config", "", "settings file (default ccmed.yaml in the working folder, when there)")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.configure(cmd) }
 	root.AddCommand(a.doctorCmd(), a.engineCmd(), a.dataCmd(), a.buildCmd(), a.labelCmd(), a.scoreCmd(),
-		a.metricsCmd(), a.suiteCmd(), a.socratesCmd(), a.ccbenchCmd(), a.probeCmd(), a.sftCmd(), a.runsCmd(), a.compareCmd(), a.reportCmd(), a.docsCmd(), a.engineCheckCmd())
+		a.metricsCmd(), a.suiteCmd(), a.socratesCmd(), a.ccbenchCmd(), a.probeCmd(), a.sftCmd(), a.runsCmd(), a.compareCmd(), a.claimsCmd(), a.reportCmd(), a.docsCmd(), a.engineCheckCmd())
 	a.addBenches(root)
 	root.AddCommand(topics(a.benches)...)
 	root.SetUsageTemplate(strings.NewReplacer(".FlagUsages", ".FlagUsagesWrapped "+strconv.Itoa(cli.HelpWidth), // and three words must leave room for a command
@@ -193,7 +193,7 @@ var groups = []struct{ id, title, commands string }{
 	{"prepare", "Prepare:", "doctor engine data build label"},
 	{"measure", "Measure:", "score metrics suite"},
 	{"understand", "Look inside and fine-tune:", "probe sft"},
-	{"read", "Read the results:", "runs compare report"},
+	{"read", "Read the results:", "runs compare claims report"},
 	{"tool", "The tool itself:", "docs"},
 }
 

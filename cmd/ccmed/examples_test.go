@@ -137,6 +137,7 @@ func exampleHome(t *testing.T, env map[string]string) string {
 		}
 	}
 	write(records[0], strings.Replace(string(text), "9001", "42", 1))
+	write("mine.yaml", "study: mine\nclaims:\n- {id: a, topic: t, claim: It is so., test: none, why: nobody measures it}\n")
 	for _, name := range []string{"predictions.json", "lines.json"} {
 		write(name, `{"per_sid": [{"sid": "42", "predicted_turn": 4, "utterance": "What matters to you both?"}]}`)
 	}

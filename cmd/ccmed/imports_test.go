@@ -24,7 +24,7 @@ var floors = [][]string{
 	{"bench/run", "bench/prompt", "bench/dialogue", "bench/report", "bench/socrates/scenario", "bench/ccbench/norm"},
 	{"bench/published", "bench/suite", "probe/activation", "probe/effect", "bench/task", "bench/ccbench/build"},
 	{"bench/timing", "bench/mediation", "bench/socrates", "bench/ccbench", "bench/ccbench/writing", "probe", "bench/compare", "bench/page", "bench/export"},
-	{"sft", "bench/construct", "probe/extract", "probe/direction", "probe/arrays", "bench/task/tasktest"},
+	{"sft", "bench/construct", "probe/extract", "probe/direction", "probe/arrays", "bench/task/tasktest", "bench/study/claims"},
 	{"sft/dualhead", "bench/folder", "probe/ask"},
 	{"cmd/ccmed/internal/doctor", "cmd/ccmed/internal/cli"},
 	{"cmd/ccmed", "cmd/ccmed/torture", "scripts/ollama"},
