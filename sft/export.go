@@ -326,7 +326,7 @@ func exportPlace(dir string, force bool) error {
 		return fmt.Errorf("look into the export folder: %w", err)
 	}
 	for _, e := range entries {
-		if !oneOf(e.Name(), TrainFile, ValidFile, HeldOutFile, ExportFile) {
+		if !oneOf(e.Name(), TrainFile, ValidFile, HeldOutFile, ExportFile, ReadmeFile) {
 			return fmt.Errorf("%s holds other files, such as %s; choose a new folder with --out", dir, e.Name())
 		}
 	}
@@ -359,6 +359,9 @@ func (x *Export) write(ctx context.Context, dir string, records map[string][]Rec
 		if err := disk.WriteEntry(filepath.Join(dir, file), b.Bytes(), 0o644); err != nil {
 			return fmt.Errorf("write the export: %w", err)
 		}
+	}
+	if err := x.writeReadme(dir); err != nil {
+		return err
 	}
 	b, err := checksum.Seal(x)
 	if err == nil {

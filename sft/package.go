@@ -15,6 +15,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/ccmed/ccmed/bench/disk"
+	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/infer"
 	"github.com/ccmed/ccmed/infer/llamacpp"
 	"github.com/ccmed/ccmed/scripts"
@@ -45,6 +46,7 @@ type Package struct {
 	// it.
 	Merged, Python string
 	Training       *Manifest
+	sections       []report.Section // what the training came to
 }
 
 // mergedDir lies in a package while it is made.
@@ -137,13 +139,16 @@ func Build(ctx context.Context, o PackageOptions) (made *Package, err error) {
 	if p.Card.Export, err = json.Marshal(map[string]any{"digest": m.ExportDigest, "description": m.Export}); err != nil {
 		return nil, fmt.Errorf("describe the training data: %w", err)
 	}
+	if p.sections, err = TrainSections(ctx, o.Train); err != nil {
+		return nil, err
+	}
 	return p, p.Card.Write(p.Dir)
 }
 
-// Finish writes the card with its proofs and removes what the package was made
+// Finish writes the card with its proofs, also for people, and removes what the package was made
 // of.
 func (p *Package) Finish() error {
-	return errors.Join(p.Card.Write(p.Dir), os.RemoveAll(p.Merged))
+	return errors.Join(p.Card.Write(p.Dir), p.writeReadme(), os.RemoveAll(p.Merged))
 }
 
 // packagePlace makes the folder, and refuses one that holds anything else than
@@ -157,7 +162,7 @@ func packagePlace(dir string, force bool) error {
 		return fmt.Errorf("look into the package's folder: %w", err)
 	}
 	for _, e := range entries {
-		if !oneOf(e.Name(), ModelFile, HeadFile, CardFile, mergedDir) {
+		if !oneOf(e.Name(), ModelFile, HeadFile, CardFile, ReadmeFile, mergedDir) {
 			return fmt.Errorf("%s holds other files, such as %s; choose a new folder with --out", dir, e.Name())
 		}
 	}

@@ -5,14 +5,11 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/ollama/ollama/fs/gguf"
 	"github.com/spf13/cobra"
 
 	"github.com/ccmed/ccmed/bench/dialogue"
-	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/task"
 	"github.com/ccmed/ccmed/infer/fleet"
 	"github.com/ccmed/ccmed/infer/llamacpp"
@@ -112,7 +109,7 @@ func (a *app) sftExport(ctx context.Context, x *exportFlags) error {
 	for _, p := range e.Problems {
 		a.note("left out: %v", p)
 	}
-	if err := a.print(exportSections(e)); err != nil {
+	if err := a.print(e.Sections()); err != nil {
 		return err
 	}
 	a.note("%s", filepath.Join(x.out, sft.ExportFile))
@@ -174,82 +171,4 @@ func (a *app) openTokenizer(ctx context.Context, x *exportFlags, o *sft.ExportOp
 		_ = f.Close() // opened for reading
 	}
 	return v, nil
-}
-
-// exportSections says what an export holds.
-func exportSections(e *sft.Export) []report.Section {
-	counts := report.Table{Columns: report.Columns("records", "count>")}
-	row := func(t *report.Table, cells ...report.Cell) { t.Rows = append(t.Rows, cells) }
-	for _, k := range []string{"train", "valid", "heldout"} {
-		if n, ok := e.Counts[k]; ok {
-			row(&counts, report.Text(k), report.Int(n))
-		}
-	}
-	for reason, n := range e.LeftOut {
-		row(&counts, report.Text("left out: "+reason), report.Int(n))
-	}
-	slices.SortStableFunc(counts.Rows[len(e.Counts):], func(x, y []report.Cell) int { return strings.Compare(x[0].String(), y[0].String()) })
-	row(&counts, report.Text("decisions, positive"), report.Int(e.Positives))
-	row(&counts, report.Text("decisions, negative"), report.Int(e.Negatives))
-	row(&counts, report.Text("positive weight"), report.Num(e.PosWeight, 3))
-	turns := report.Table{Title: "Gold turn, training", Columns: report.Columns("turn>", "records>")}
-	for t := range 64 {
-		if e.Turns[t] > 0 {
-			row(&turns, report.Text(strconv.Itoa(t)), report.Int(e.Turns[t]))
-		}
-	}
-	sections := []report.Section{{Title: "Training data", Tables: []report.Table{counts, turns}}}
-	if len(e.Holdout.Keys) > 0 {
-		sections[0].Notes = append(sections[0].Notes, fmt.Sprintf("held out: %d of %d %s keys: %s", len(e.Holdout.Keys), e.Holdout.Of, e.Holdout.Kind, strings.Join(e.Holdout.Keys, "; ")))
-	}
-	leaks := report.Table{Columns: report.Columns("shared with training")}
-	var sets []sft.Leaks
-	for _, name := range []string{"evaluation", "heldout"} {
-		if l, ok := e.Leaks[name]; ok {
-			leaks.Columns = append(leaks.Columns, report.Column{Name: name, Align: report.Right})
-			sets = append(sets, l)
-		}
-	}
-	for _, r := range []struct {
-		name string
-		of   func(sft.Leaks) sft.Overlap
-	}{
-		{"dialogues whose scenario context is trained on", func(l sft.Leaks) sft.Overlap { return l.Contexts }},
-		{"dialogues whose question is trained on", func(l sft.Leaks) sft.Overlap { return l.Templates }},
-		{"value statements trained on", func(l sft.Leaks) sft.Overlap { return l.Values }},
-		{"dialogues whose countries are trained on", func(l sft.Leaks) sft.Overlap { return l.Countries }},
-	} {
-		cells := []report.Cell{report.Text(r.name)}
-		for _, l := range sets {
-			cells = append(cells, report.Text(report.Pct(r.of(l).Shared, r.of(l).Of)))
-		}
-		row(&leaks, cells...)
-	}
-	if len(sets) > 0 {
-		sections = append(sections, report.Section{Title: "Leaks", Tables: []report.Table{leaks},
-			Notes: []string{"training here is train.jsonl and valid.jsonl together"}})
-	} else {
-		sections[0].Notes = append(sections[0].Notes, "the data has no evaluation split beside it: leaks are not counted")
-	}
-	if t := e.Tokens; t != nil {
-		table := report.Table{Columns: report.Columns("tokens of " + t.Model)}
-		for _, c := range []string{"total", "min", "median", "95 %", "max"} {
-			table.Columns = append(table.Columns, report.Column{Name: c, Align: report.Right})
-		}
-		add := func(name string, l sft.Lengths) {
-			row(&table, report.Text(name), report.Int(l.Total), report.Int(l.Min), report.Int(l.Median), report.Int(l.P95), report.Int(l.Max))
-		}
-		for _, file := range []string{sft.TrainFile, sft.ValidFile, sft.HeldOutFile} {
-			if l, ok := t.Files[file]; ok {
-				add(file, l)
-			}
-		}
-		add("dialogues at inference", t.Dialogue)
-		s := report.Section{Title: "Tokens", Tables: []report.Table{table}}
-		if t.Context > 0 {
-			s.Notes = []string{fmt.Sprintf("the model's context is %d tokens", t.Context)}
-		}
-		sections = append(sections, s)
-	}
-	return sections
 }

@@ -123,7 +123,7 @@ func (a *app) sftPackage(ctx context.Context, p *packageFlags) error {
 	if finish := pkg.Finish(); err != nil || finish != nil {
 		return errors.Join(err, finish)
 	}
-	if err := a.print([]report.Section{proofSection(pkg)}); err != nil {
+	if err := a.print([]report.Section{pkg.Card.Section()}); err != nil {
 		return err
 	}
 	a.note("%s", pkg.Dir)
@@ -278,28 +278,4 @@ func (p *packageFlags) proveServed(ctx context.Context, pkg *sft.Package, host s
 		return out, err
 	}
 	return append(out, rendered), nil
-}
-
-func proofSection(pkg *sft.Package) report.Section {
-	t := report.Table{Columns: report.Columns("proof", "result", "value>", "limit>", "detail")}
-	for _, p := range pkg.Card.Proofs {
-		result, detail := "FAILED", p.Detail
-		switch {
-		case p.NotRun != "":
-			result, detail = "not run", p.NotRun
-		case p.OK && p.Value != nil && p.Limit == nil:
-			result = "reported"
-		case p.OK:
-			result = "ok"
-		}
-		cells := []report.Cell{report.Text(p.Name), report.Text(result), report.Text(""), report.Text(""), report.Text(detail)}
-		for i, v := range []*float64{p.Value, p.Limit} {
-			if v != nil {
-				cells[2+i] = report.Text(fmt.Sprintf("%.4g", *v))
-			}
-		}
-		t.Rows = append(t.Rows, cells)
-	}
-	c := pkg.Card
-	return report.Section{Title: fmt.Sprintf("Package %s: %s, %s, width %d", c.Name, c.Quantization, infer.ShortDigest(c.Digest), c.Width), Tables: []report.Table{t}}
 }
