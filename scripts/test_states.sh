@@ -20,4 +20,4 @@ She says so in front of everyone; he bows, and the room goes quiet."
 
 cd "$here/.."
 CCMED_REQUIRE=1 CCMED_REQUIRE_PYTHON=1 CCMED_TEST_PYTHON=$python CCMED_TEST_MODEL=$model CCMED_TINY_MODELS=$dir \
-  go test -count=1 -run 'AgainstTransformers|TinyProbes|Planted' "$@" ./infer/llamacpp ./cmd/ccmed
+  go test -count=1 -run 'AgainstTransformers|TinyProbes|Planted|ThousandForms' "$@" ./infer/llamacpp ./cmd/ccmed

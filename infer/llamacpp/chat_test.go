@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -216,5 +218,51 @@ func TestChatKeepsToASchema(t *testing.T) {
 	bad := &infer.Schema{Texts: []infer.SchemaText{{Name: `a"b`, Max: 20}}}
 	if _, err := e.Chat(context.Background(), prompt, infer.Params{MaxTokens: 5, Schema: bad}); err == nil || !strings.Contains(err.Error(), "takes no grammar") {
 		t.Errorf("a grammar that cannot be read: %v", err)
+	}
+}
+
+// TestThousandForms: the answers of models that know nothing at all have the form, of one
+// field to three, whatever is drawn: a thousand of them with CCMED_TORTURE=1, else 160.
+func TestThousandForms(t *testing.T) {
+	dir := needReference(t)
+	files, err := filepath.Glob(filepath.Join(dir, "*.gguf"))
+	if err != nil || len(files) < 4 {
+		t.Fatalf("%d tiny models, %v", len(files), err)
+	}
+	forms := []*infer.Schema{{Texts: []infer.SchemaText{{Name: "r", Max: 12}}}, {Texts: []infer.SchemaText{{Name: "t", Max: 4}, {Name: "u", Max: 7}}},
+		{Texts: []infer.SchemaText{{Name: "a", Max: 1}, {Name: "b", Max: 3}, {Name: "c", Max: 2}}}}
+	each := int64(40)
+	if os.Getenv("CCMED_TORTURE") == "1" {
+		each = 250
+	}
+	texts := map[string]bool{}
+	for _, file := range files[:4] {
+		e, err := Open(t.Context(), Options{ModelPath: file, NumCtx: 512, Threads: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for seed := range each {
+			form := forms[seed%3]
+			r, err := e.Chat(t.Context(), infer.Prompt{Raw: "Say: "}, infer.Params{MaxTokens: 120, Temperature: 0.5 + float64(seed%4)/2, TopP: 1, Seed: seed, Schema: form})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var a map[string]string
+			if err := json.Unmarshal([]byte(r.Text), &a); err != nil || r.Stop != infer.StopEnd || len(a) != len(form.Texts) {
+				t.Fatalf("%s, seed %d: %q (%s), %v", filepath.Base(file), seed, r.Text, r.Stop, err)
+			}
+			for _, x := range form.Texts {
+				if text, ok := a[x.Name]; !ok || len([]rune(text)) > x.Max {
+					t.Errorf("%s, seed %d: %s is %q, of at most %d characters", filepath.Base(file), seed, x.Name, text, x.Max)
+				}
+			}
+			texts[r.Text] = true
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if 2*len(texts) < 4*int(each) {
+		t.Errorf("only %d of %d answers differ: hardly anything is drawn", len(texts), 4*each)
 	}
 }
