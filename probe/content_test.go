@@ -44,6 +44,15 @@ func TestContentWithoutAnotherLine(t *testing.T) {
 	}
 }
 
+// A model that says one line for each stage has no content to be told apart.
+func TestAlikeLinesAreNotCompared(t *testing.T) {
+	for want, r := range map[string]*ContentResult{alikeLines: {Compared: 9, Permuted: 1}, noOtherLine: {Permuted: math.NaN()}, "": {Compared: 9, Permuted: 0.99}} {
+		if got := uncompared([]*ContentResult{{Compared: 9, Permuted: 0.5}, r}); got != want {
+			t.Errorf("%+v: %q, want %q", r, got, want)
+		}
+	}
+}
+
 func TestContentSectionSaysWhatIsNotComputed(t *testing.T) {
 	cell := activation.Cell{Context: ContextD, Text: TextOwnD, Position: UtteranceEnd}
 	none := ContentCell{Cell: cell, Cosine: []float64{0.345}, Lines: 12, NotComputed: noOtherLine}

@@ -168,6 +168,9 @@ type ContentCell struct {
 // noOtherLine is why a line cannot be held against others.
 const noOtherLine = "no other line of this stage"
 
+// alikeLines is why a line cannot be told from others.
+const alikeLines = "the lines of a stage are all alike"
+
 // ContentTFIDF names the embedder that is fitted on training folds.
 const ContentTFIDF = "TF-IDF and singular value decomposition"
 
@@ -209,10 +212,8 @@ func (f *finder) content(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("content probe of %s: %w", c, err)
 			}
-			cell := ContentCell{Cell: c, Permuted: []float64{}, Skill: []Effect{}, Lines: len(content[0].Cosines().Groups), Compared: content[0].Compared}
-			if cell.Compared == 0 {
-				cell.NotComputed = noOtherLine
-			}
+			cell := ContentCell{Cell: c, Permuted: []float64{}, Skill: []Effect{}, Lines: len(content[0].Cosines().Groups), Compared: content[0].Compared,
+				NotComputed: uncompared(content)}
 			for _, r := range content {
 				cell.Cosine = append(cell.Cosine, r.Cosine)
 				if cell.NotComputed != "" {
@@ -247,6 +248,19 @@ func (f *finder) content(ctx context.Context) error {
 	}
 	f.Findings.Content = out
 	return nil
+}
+
+// uncompared is why no line can be held against others, in one layer or all; "" where it can.
+func uncompared(content []*ContentResult) string {
+	for _, r := range content {
+		switch {
+		case r.Compared == 0:
+			return noOtherLine
+		case 1-r.Permuted < 1e-9: // a share of nothing
+			return alikeLines
+		}
+	}
+	return ""
 }
 
 // scaled is an effect in other units.
