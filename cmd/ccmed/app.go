@@ -39,6 +39,7 @@ type app struct {
 	args       []string        // as given, for the manifest and the resume command
 	benches    task.Registry
 	archive    *task.Archive // of this command
+	cost       *cost         // adds up what a dry run would ask, which then prints nothing; nil prints
 
 	noSettings    bool // a settings file in the working folder is left alone
 	settingsNamed bool // what it sets was named already

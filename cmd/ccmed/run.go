@@ -323,6 +323,10 @@ func (a *app) dryRun(ctx context.Context, f *fleet.Fleet, item string, plan task
 		if err != nil {
 			return err
 		}
+		if a.cost != nil {
+			a.cost.add(cost{len(calls[role]), size.Tokens, size.Evaluated, len(calls[role]) * plan.Answer[role]})
+			continue
+		}
 		t.Add(role, f.Spec(role), f.NumCtx(role), len(calls[role]), fmt.Sprintf("about %d", size.Tokens),
 			fmt.Sprintf("about %d", size.Evaluated), len(calls[role])*plan.Answer[role], fmt.Sprintf("about %.1f MB", float64(size.Bytes)/1e6))
 		bs, err := f.Workers(ctx, role)
@@ -337,6 +341,9 @@ func (a *app) dryRun(ctx context.Context, f *fleet.Fleet, item string, plan task
 			return fmt.Errorf("render the first prompt: %w", err)
 		}
 		sections = append(sections, report.Section{Title: "First prompt of the " + role + ", longest of its dialogue", Text: rendered})
+	}
+	if a.cost != nil {
+		return nil
 	}
 	sections[0].Tables = []report.Table{t}
 	sections[0].Notes = []string{"evaluated: by a server with one slot, which keeps the prompt before"}

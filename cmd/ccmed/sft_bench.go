@@ -67,7 +67,7 @@ it stopped.`,
 				vars["layers"] = strings.Join(layers, ",")
 			}
 			if dry {
-				return a.planSuite("sft", vars, out)
+				return a.planSuite(cmd.Context(), "sft", vars, out, "")
 			}
 			return a.runSuite(cmd.Context(), "sft", vars, out)
 		},

@@ -38,7 +38,7 @@ const (
 
 func (a *app) suiteCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "suite", Short: "Run several commands that belong together, resumable"}
-	var out string
+	var out, speed string
 	var set []string
 	var dry bool
 	runCmd := &cobra.Command{
@@ -75,7 +75,7 @@ matrix is one step for every combination of its values.`,
 				return err
 			}
 			if dry {
-				return a.planSuite(args[0], vars, out)
+				return a.planSuite(cmd.Context(), args[0], vars, out, speed)
 			}
 			return a.runSuite(cmd.Context(), args[0], vars, out)
 		},
@@ -83,7 +83,8 @@ matrix is one step for every combination of its values.`,
 	f := runCmd.Flags()
 	f.StringVar(&out, "out", "", "folder of the suite: of its runs, and of what its steps print")
 	f.StringArrayVar(&set, "set", nil, "value of a variable, as NAME=VALUE; repeat it for more")
-	f.BoolVar(&dry, "dry-run", false, "print the commands and run none")
+	f.BoolVar(&dry, "dry-run", false, "print the commands and what they would ask, and run none")
+	f.StringVar(&speed, "speed", "", "of the models, for hours in a dry run: tokens read and written in a second, as in 2000,50")
 	cmd.AddCommand(runCmd, &cobra.Command{
 		Use: "ls", Short: "List the embedded suites", Args: cobra.NoArgs, Example: "  ccmed suite ls",
 		RunE: func(*cobra.Command, []string) error { return a.listSuites() },
@@ -238,19 +239,6 @@ func (a *app) checkStep(s suite.Step) (makesRun bool, err error) {
 		return false, errors.New("the suite gives the run its --out; leave it out")
 	}
 	return makesRun, nil
-}
-
-// planSuite prints what runSuite would run.
-func (a *app) planSuite(name string, vars map[string]string, out string) error {
-	steps, _, err := a.loadSuite(name, vars, out)
-	if err != nil {
-		return err
-	}
-	t := report.Table{Columns: report.Columns("step", "needs", "command")}
-	for _, s := range steps {
-		t.Add(s.Name, strings.Join(s.Needs, ", "), cli.CommandLine(s.args()))
-	}
-	return a.print([]report.Section{{Title: fmt.Sprintf("Suite %s: %d steps, none was run", name, len(steps)), Tables: []report.Table{t}}})
 }
 
 // args are the step's command line with its folder.

@@ -37,7 +37,7 @@ var Reaches = reachOf(map[Reach]string{
 		"gradient-checkpointing groups help hide-mediator history holdout item json kind labeller-rule lambda later-turns layers lenient licence limit load-in-4bit " +
 		"lr-adapter lr-head margin mask-markers max-failures max-length max-steps max-tokens mediation-limit method min-mass mode name no-color " +
 		"no-lead-in no-ollama nproc num-ctx patience per-scenario personas pos-weight preset prove-n prove-tokens quantize quiet rank reason-tokens request-timeout resamples resume reuse-tokens " +
-		"reverse rubric samples save-seconds save-steps scope section seed seeds set shard shuffles sim-max-tokens sim-temperature since slots sort split " +
+		"reverse rubric samples save-seconds save-steps scope section seed seeds set shard shuffles sim-max-tokens sim-temperature since slots sort speed split " +
 		"stall-timeout status step strict targets task temperature texts threads threshold threshold-from title turns unpaired unscored variant " +
 		"version warmup-steps",
 })
