@@ -247,6 +247,11 @@ func (q fakeRequest) say() string {
 	if strings.Contains(q.rendered(), `{"readings"`) {
 		return fmt.Sprintf(`{"readings": "1:%d, 2:%d, 99:5"}`, 1+h%5, 1+h/5%5)
 	}
+	if strings.Contains(q.rendered(), "You write disputes for a study") {
+		n := strings.Count(q.rendered(), "<assistant>")
+		return fmt.Sprintf(`{"date": "201%d-02-03", "text": "In year %d they quarrelled.", "name": "Pat Lund", "objective": "A say.", "constraints": "No money.", "fallback": "To court.",
+			"relation": "A neighbour.", "wish_a": "The first.", "wish_b": "The second.", "wish_c": "The third.", "wish_d": "The fourth.", "wish_e": "The fifth."}`, n, n)
+	}
 	if strings.Contains(q.rendered(), "You invent everyday scenes") {
 		answers := []string{"yes", "no"}
 		if strings.Contains(q.rendered(), " and does not agree. The second") {
@@ -291,7 +296,9 @@ func (q fakeRequest) tokens(text string) []fakeToken {
 		words = []string{" C", " D", " E", " F"}
 	case strings.Contains(text, "Answer with one digit."):
 		words = []string{"1", "2", "3", "4", "5"}
-	case strings.Contains(text, "hold by now? Answer with one letter"):
+	case strings.Contains(text, "Answer with the number."):
+		words = []string{"1", "2", "5", "8", "9"}
+	case strings.Contains(text, "hold by now? Answer with one letter"), strings.Contains(text, "Answer with its letter."):
 		words = []string{"A", "B", "C"}
 	}
 	if q.Model == "prose" && len(words) > 4 {

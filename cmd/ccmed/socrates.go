@@ -3,17 +3,18 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ccmed/ccmed/bench/disk"
 	"github.com/ccmed/ccmed/bench/report"
 	"github.com/ccmed/ccmed/bench/socrates/scenario"
+	"github.com/ccmed/ccmed/infer/fleet"
 )
 
 func (a *app) socratesCmd() *cobra.Command {
@@ -96,10 +97,18 @@ func yesNo(b bool) string {
 	return "no"
 }
 
+// expandCall is a call of socrates scenarios expand.
+type expandCall struct {
+	lenient bool
+	out     string
+	names   []string
+	writer  string
+	seed    int64
+	models  fleet.Flags
+}
+
 func (a *app) scenariosExpandCmd() *cobra.Command {
-	var lenient bool
-	var out string
-	var names []string
+	c := &expandCall{}
 	cmd := &cobra.Command{
 		Use:   "expand PATH",
 		Short: "Put scenarios under the 15 social conditions",
@@ -110,41 +119,62 @@ kind a party. Which party is dealt which kind of an unequal pair follows from th
 scenario and the condition, and is the same every time. A scenario without a third
 party or a history is left out of that condition.
 
-With --out each case is written to a file SCENARIO.CONDITION.json.`,
+With --out each case is written to a file SCENARIO.CONDITION.json.
+
+With --writer a model writes the third parties and histories that scenarios lack, and
+--out gets the scenarios themselves, SCENARIO.json, to read, edit and give to
+socrates run. An answer that cannot be used is asked for again from other seeds; after
+the third one the part is left out, and named with what was wrong.`,
 		Example: `  ccmed socrates scenarios expand sample
-  ccmed socrates scenarios expand sample --conditions emotion,culture:US-KR --out cases`,
+  ccmed socrates scenarios expand sample --conditions emotion,culture:US-KR --out cases
+  ccmed socrates scenarios expand my-disputes --writer qwen2.5:14b --out complete`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			conditions, err := scenario.Choose(names)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			conditions, err := scenario.Choose(c.names)
 			if err != nil {
 				return usagef("--conditions: %v", err)
 			}
-			all, err := scenario.Read(args[0], lenient)
+			all, err := scenario.Read(args[0], c.lenient)
 			if err != nil {
 				return err
 			}
-			section, cases := expandScenarios(all, conditions)
-			if out == "" {
-				return a.print([]report.Section{section})
+			if c.writer != "" {
+				return a.completeScenarios(cmd.Context(), c, all, conditions)
 			}
-			if err := os.MkdirAll(out, 0o755); err != nil {
-				return fmt.Errorf("make the folder of the cases: %w", err)
-			}
-			for _, c := range cases {
-				name := c.Scenario.ID + "." + strings.ReplaceAll(c.Condition, ":", "-") + ".json"
-				if err := writeJSON(filepath.Join(out, name), c); err != nil {
-					return err
-				}
-			}
-			a.note("wrote %d cases to %s", len(cases), out)
-			return nil
+			return a.writeCases(c.out, all, conditions)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&out, "out", "", "folder to write the cases to")
-	f.StringSliceVar(&names, "conditions", nil, "names or axes of conditions, separated by commas (default: all 15)")
-	f.BoolVar(&lenient, "lenient", false, "understand other names of fields, and pass over those that are not known")
+	f.StringVar(&c.out, "out", "", "folder to write the cases to, or with --writer the scenarios")
+	f.StringSliceVar(&c.names, "conditions", nil, "names or axes of conditions, separated by commas (default: all 15)")
+	f.BoolVar(&c.lenient, "lenient", false, "understand other names of fields, and pass over those that are not known")
+	f.StringVar(&c.writer, "writer", "", "model that writes the third parties and histories that scenarios lack")
+	f.Int64Var(&c.seed, "seed", 1, "seed of the writer")
+	models := pflag.NewFlagSet("", pflag.ContinueOnError)
+	c.models.Register(models)
+	for _, name := range []string{"backend", "host", "num-ctx", "gpu-layers", "threads", "cache", "patience", "request-timeout", "chat-template", "continue-final"} {
+		f.AddFlag(models.Lookup(name))
+	}
 	return cmd
+}
+
+// writeCases shows scenarios under conditions, or writes them to a folder.
+func (a *app) writeCases(out string, all []scenario.Scenario, conditions []scenario.Condition) error {
+	section, cases := expandScenarios(all, conditions)
+	if out == "" {
+		return a.print([]report.Section{section})
+	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return fmt.Errorf("make the folder of the cases: %w", err)
+	}
+	for _, c := range cases {
+		name := c.Scenario.ID + "." + strings.ReplaceAll(c.Condition, ":", "-") + ".json"
+		if err := writeJSON(filepath.Join(out, name), c); err != nil {
+			return err
+		}
+	}
+	a.note("wrote %d cases to %s", len(cases), out)
+	return nil
 }
 
 // expandScenarios shows scenarios under conditions, and what they lack for some.
@@ -178,8 +208,8 @@ func writeJSON(path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", path, err)
 	}
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s is there already; name another --out", path)
+	if err := absent(path); err != nil {
+		return err
 	}
 	return disk.WriteFile(path, b, 0o644)
 }

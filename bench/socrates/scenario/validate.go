@@ -199,15 +199,19 @@ func (c *checker) history(history []Entry) {
 	}
 	var before time.Time
 	for i, e := range history {
-		field := fmt.Sprintf("history[%d]", i)
-		c.text(field+".text", e.Text, true)
-		at, err := time.Parse(time.DateOnly, e.Date)
-		switch {
-		case err != nil:
-			c.fault(field+".date", "%q is no date like 2024-03-15", e.Date)
-		case !at.After(before):
-			c.fault(field+".date", "%s does not come after the entry before it", e.Date)
-		}
-		before = at
+		before = c.entry(fmt.Sprintf("history[%d]", i), e, before)
 	}
+}
+
+// entry checks an entry of a history, and returns its date.
+func (c *checker) entry(field string, e Entry, before time.Time) time.Time {
+	c.text(field+".text", e.Text, true)
+	at, err := time.Parse(time.DateOnly, e.Date)
+	switch {
+	case err != nil:
+		c.fault(field+".date", "%q is no date like 2024-03-15", e.Date)
+	case !at.After(before):
+		c.fault(field+".date", "%s does not come after the entry before it", e.Date)
+	}
+	return at
 }

@@ -31,7 +31,7 @@ var Reaches = reachOf(map[Reach]string{
 	Starts:   "python interpreter",
 	Contacts: "host",
 	Writes:   "out cache venv force figures choose",
-	Reads:    "apply base baselines check claims config data embedder chat-template edit gguf judge labeller lines model package prompts prove-on runs simulator train tuned",
+	Reads:    "apply base baselines check claims config data embedder chat-template edit gguf judge labeller lines model package prompts prove-on runs simulator train tuned writer",
 	Plain: "alike allow-reload alpha backend base-model base-of batch by card-items cells concurrency condition conditions contexts continue-final controls cosine-margin culture dropout " +
 		"domain dry-run dtype edits epochs eval-steps evaluate exclude-seen-contexts first-turn folds format fraction gpu-layers grace grad-accum " +
 		"gradient-checkpointing groups help hide-mediator history holdout item json kind labeller-rule lambda later-turns layers lenient licence limit load-in-4bit " +
