@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,20 +16,43 @@ import (
 // epoch is the date in files that are the same whenever they are written.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
+// allTables is the file with every table of a folder.
+const allTables = "tables"
+
+// tablesAPage is how many tables allTables holds before it lets LaTeX set them: LaTeX keeps
+// no more than some dozens waiting.
+const tablesAPage = 10
+
 // WriteFiles writes each figure of sections as SVG and PDF and each table as LaTeX
-// (booktabs and, for wide ones, tabularx; with caption and label) and Markdown into a folder, which is made, or is empty,
-// and returns the files' names. Files are named by section and title.
+// (booktabs and, for wide ones, tabularx; with caption and label) and Markdown into a folder,
+// which is not there yet, or empty, and returns the files' names. Files are named by section
+// and title; tables.tex holds all tables. What fails leaves no folder.
 func WriteFiles(dir string, sections []Section) (files []string, err error) {
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		return nil, fmt.Errorf("write figures: %s is not empty; name a new folder", dir)
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the folder of figures: %w", err)
 	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
-		if err == nil {
-			err = fmt.Errorf("%s is not empty; name a new folder", dir)
-		}
+	whole, err := os.MkdirTemp(filepath.Dir(dir), ".figures-*")
+	if err != nil {
+		return nil, fmt.Errorf("make the folder of figures: %w", err)
+	}
+	defer os.RemoveAll(whole) // fails after the rename, as it should
+	if files, err = writeFiles(whole, sections); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(os.Chmod(whole, 0o755), os.Remove(dir), os.Rename(whole, dir)); err != nil {
 		return nil, fmt.Errorf("write figures: %w", err)
 	}
-	taken := map[string]bool{}
+	return files, nil
+}
+
+func writeFiles(dir string, sections []Section) (files []string, err error) {
+	taken := map[string]bool{allTables: true}
+	var tables bytes.Buffer
+	tables.WriteString("% \\usepackage{booktabs,tabularx}\n")
+	count := 0
 	name := func(titles ...string) string {
 		base := slug(strings.Join(titles, " "))
 		for k := 1; ; k++ {
@@ -74,15 +98,23 @@ func WriteFiles(dir string, sections []Section) (files []string, err error) {
 				t.Title = s.Title
 			}
 			n := name(s.Title, t.Title)
-			if err := write(n+".tex", []byte(t.labelled("tab:"+n))); err != nil {
+			tex := t.labelled("tab:" + n)
+			if err := write(n+".tex", []byte(tex)); err != nil {
 				return files, err
+			}
+			tables.WriteString(tex)
+			if count++; count%tablesAPage == 0 {
+				tables.WriteString("\\clearpage\n")
 			}
 			if err := write(n+".md", []byte(markdown([]Section{{Tables: []Table{t}}}))); err != nil {
 				return files, err
 			}
 		}
 	}
-	return files, nil
+	if count == 0 {
+		return files, nil
+	}
+	return files, write(allTables+".tex", tables.Bytes())
 }
 
 // mostName is the greatest length of a file's name without its end.

@@ -49,13 +49,16 @@ func TestWriteFiles(t *testing.T) {
 		}
 	}
 	slices.Sort(names)
-	want := []string{"timing-m-accuracy-by-layer.pdf", "timing-m-accuracy-by-layer.svg", "timing-m-predicted-against-gold.pdf", "timing-m-predicted-against-gold.svg",
+	want := []string{"tables.tex", "timing-m-accuracy-by-layer.pdf", "timing-m-accuracy-by-layer.svg", "timing-m-predicted-against-gold.pdf", "timing-m-predicted-against-gold.svg",
 		"timing-m-turn-accuracy-2.md", "timing-m-turn-accuracy-2.tex", "timing-m-turn-accuracy.md", "timing-m-turn-accuracy.tex"}
 	if !slices.Equal(names, want) {
 		t.Errorf("files %q, want %q", names, want)
 	}
 	if tex := string(got["timing-m-turn-accuracy.tex"]); !strings.Contains(tex, "\\caption{Turn accuracy}\n\\label{tab:timing-m-turn-accuracy}\n") || !strings.Contains(tex, `a\_b & 3 \\`) {
 		t.Errorf("LaTeX: %s", tex)
+	}
+	if all := string(got["tables.tex"]); all != "% \\usepackage{booktabs,tabularx}\n"+string(got["timing-m-turn-accuracy.tex"])+string(got["timing-m-turn-accuracy-2.tex"]) {
+		t.Errorf("all tables: %s", all)
 	}
 	for n, b := range got {
 		if strings.HasSuffix(n, ".pdf") && (!bytes.HasPrefix(b, []byte("%PDF-")) || !bytes.Contains(b, []byte("/FontFile2")) || !bytes.HasSuffix(bytes.TrimSpace(b), []byte("%%EOF"))) {
