@@ -1,11 +1,15 @@
 package claims_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/ccmed/ccmed/bench/dialogue"
 	"github.com/ccmed/ccmed/bench/study/claims"
 )
 
@@ -90,7 +94,7 @@ var worlds = map[string][2][]made{
 }
 
 // alone are claims that no run supports or contradicts: their numbers have no interval, or
-// they are about the records.
+// they are about the records, see TestRecords.
 var alone = map[string]bool{"timing.v": true, "timing.v.llama": true, "data.gap_auc": true}
 
 func judged(t *testing.T, id string, ev claims.Evidence) []claims.Finding {
@@ -260,5 +264,53 @@ func TestOwnClaims(t *testing.T) {
 		if got := f.All[0]; got.Verdict != x.want || !strings.Contains(got.Why, x.why) || got.Value.N != 200 || got.Value.Groups != 100 {
 			t.Errorf("%s of %v: %+v", x.test, x.mean, got)
 		}
+	}
+}
+
+// TestRecords: the gap that records state is the published one, or is not.
+func TestRecords(t *testing.T) {
+	t.Parallel()
+	for gap, want := range map[float64]string{0.7: claims.Supported, 0.2: claims.Contradicted} {
+		dir := t.TempDir()
+		if err := dialogue.Write(dir, dialogue.Sample()); err != nil {
+			t.Fatal(err)
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, f := range files {
+			var r map[string]any
+			if b, err := os.ReadFile(f); err != nil || json.Unmarshal(b, &r) != nil {
+				t.Fatalf("%s: %v", f, err)
+			}
+			paths := r["continuations"].(map[string]any)
+			for name, auc := range map[string]float64{"positive": 0.3 + gap + 0.02*float64(i%3-1), "negative": 0.3} {
+				path, ok := paths[name].(map[string]any)
+				if !ok {
+					path = map[string]any{"intervention_turn": 3, "mediator_utterance": "Say more.", "turns": []any{}}
+					paths[name] = path
+				}
+				path["metrics"] = map[string]any{"trajectory_auc": auc}
+			}
+			b, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(f, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ds, rep, err := dialogue.Read(t.Context(), dir, dialogue.ReadOptions{Lenient: true})
+		if err != nil || len(ds) != len(files) {
+			t.Fatalf("%d records, %+v, %v", len(ds), rep, err)
+		}
+		fs := judged(t, "data.gap_auc", claims.Evidence{Records: ds})
+		if got := claims.Overall(fs); got != want || fs[0].Value.N != len(files) {
+			t.Errorf("a gap of %v: %s, want %s: %+v", gap, got, want, fs)
+		}
+	}
+	if fs := judged(t, "data.gap_auc", claims.Evidence{}); fs[0].Why != "records missing: --data names the study's" {
+		t.Errorf("without records: %+v", fs)
 	}
 }
