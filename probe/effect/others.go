@@ -16,7 +16,7 @@ type Change struct {
 	// M and Ask are the edited arm less the plain one of the same condition.
 	M Difference `json:"m"`
 	// Recovery is the share of M of D less M of ND in these dialogues that the arm takes; nil
-	// under D, and where the gap is not above 0.
+	// under D, for erasures, and where the gap is not above 0.
 	Recovery *stats.Estimate `json:"recovery,omitempty"`
 	Ask      *Difference     `json:"ask,omitempty"`
 	// FirstWord is the change of the probability that the line begins with the gold stage's
@@ -87,7 +87,7 @@ func (f *finder) against(a, plain Arm, controls []Arm, c *Change) (*Difference, 
 		}
 	}
 	var err error
-	if !a.Named && len(rows) > 0 {
+	if !a.Named && a.Edit.Kind != "leace" && len(rows) > 0 { // what is taken out recovers nothing
 		gap, err := columnOf(rows, func(r row) float64 { return r.d - r.nd }).test(f)
 		if err != nil {
 			return nil, err
