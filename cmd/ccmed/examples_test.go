@@ -26,6 +26,7 @@ var notRun = map[string]string{
 	"probe effect":   "runs of an edited engine",
 	"probe report":   "a store of hidden states",
 	"runs/STORE":     "a store of hidden states",
+	"runs/TRAINING":  "a training",
 	"sft setup":      "Python packages",
 	"sft train":      "Python packages",
 	"sft package":    "a trained model",
