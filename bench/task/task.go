@@ -162,6 +162,8 @@ type Preview struct {
 	// Calls are the prompts by role, First the one that is shown.
 	Calls map[string][]infer.Prompt
 	First map[string]infer.Prompt
+	// Bytes is what the run writes beside its samples: states. 0 for none.
+	Bytes int64
 }
 
 // Executor is a run.Task over any kind of unit.

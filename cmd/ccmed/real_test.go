@@ -220,3 +220,32 @@ func TestContextTooSmallIsRefusedBeforeTheRun(t *testing.T) {
 		t.Error("a run folder was made")
 	}
 }
+
+// TestSuitePlanHasStates: a dry run of a suite says how large the states of a step are, and
+// hours as a number.
+func TestSuitePlanHasStates(t *testing.T) {
+	needEngine(t)
+	model := infertest.ModelPath(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "own.yaml")
+	text := "about: states\nsteps:\n  - name: states\n    command: [probe, extract, --model, 'embedded:" + model + "', --data, sample, --limit, 2]\n"
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{}
+	var plan struct {
+		Sections []struct{ Tables []struct{ Rows [][]any } }
+	}
+	out := ccmed(t, env, "suite", "run", file, "--out", filepath.Join(dir, "s"), "--dry-run", "--speed", "100,10", "--json")
+	if err := json.Unmarshal([]byte(out), &plan); err != nil {
+		t.Fatal(err)
+	}
+	row := plan.Sections[0].Tables[1].Rows[0]
+	// 6 cells of 32 layers x 2 dialogues x 576 values of 2 bytes.
+	if row[6] != 442368/1e9 {
+		t.Errorf("states: %v GB", row[6])
+	}
+	if hours, ok := row[5].(float64); !ok || hours <= 0 {
+		t.Errorf("hours: %v", row[5])
+	}
+}

@@ -324,7 +324,7 @@ func (a *app) dryRun(ctx context.Context, f *fleet.Fleet, item string, plan task
 			return err
 		}
 		if a.cost != nil {
-			a.cost.add(cost{len(calls[role]), size.Tokens, size.Evaluated, len(calls[role]) * plan.Answer[role]})
+			a.cost.add(cost{len(calls[role]), size.Tokens, size.Evaluated, len(calls[role]) * plan.Answer[role], 0})
 			continue
 		}
 		t.Add(role, f.Spec(role), f.NumCtx(role), len(calls[role]), fmt.Sprintf("about %d", size.Tokens),
@@ -343,6 +343,7 @@ func (a *app) dryRun(ctx context.Context, f *fleet.Fleet, item string, plan task
 		sections = append(sections, report.Section{Title: "First prompt of the " + role + ", longest of its dialogue", Text: rendered})
 	}
 	if a.cost != nil {
+		a.cost.bytes += preview.Bytes
 		return nil
 	}
 	sections[0].Tables = []report.Table{t}

@@ -17,11 +17,15 @@ import (
 )
 
 // cost is what a run would ask: prompt tokens as sent, of them those that a server with one
-// slot would evaluate, and at most so many generated.
-type cost struct{ requests, tokens, evaluated, generated int }
+// slot would evaluate, and at most so many generated; bytes of states on disk.
+type cost struct {
+	requests, tokens, evaluated, generated int
+	bytes                                  int64
+}
 
 func (c *cost) add(o cost) {
 	c.requests, c.tokens, c.evaluated, c.generated = c.requests+o.requests, c.tokens+o.tokens, c.evaluated+o.evaluated, c.generated+o.generated
+	c.bytes += o.bytes
 }
 
 // pace is how many tokens the models read and write in a second; zero where nobody said it.
@@ -42,11 +46,19 @@ func parsePace(s string) (p pace, err error) {
 	return p, nil
 }
 
-func (p pace) hours(c cost) string {
+func (p pace) hours(c cost) report.Cell {
 	if p.read == 0 {
-		return ""
+		return report.Text("")
 	}
-	return fmt.Sprintf("%.1f", (float64(c.evaluated)/p.read+float64(c.generated)/p.written)/3600)
+	return report.Num((float64(c.evaluated)/p.read+float64(c.generated)/p.written)/3600, 1)
+}
+
+// gigabytes are those of states, blank where none are written.
+func (c cost) gigabytes() report.Cell {
+	if c.bytes == 0 {
+		return report.Text("")
+	}
+	return report.Num(float64(c.bytes)/1e9, 2)
 }
 
 // planSuite prints what runSuite would run, and what each step that makes a run would ask.
@@ -60,7 +72,8 @@ func (a *app) planSuite(ctx context.Context, name string, vars map[string]string
 		return err
 	}
 	t := report.Table{Columns: report.Columns("step", "needs", "command")}
-	costs := report.Table{Title: "What the steps would ask", Columns: report.Columns("step", "requests>", "prompt tokens>", "evaluated>", "generated, at most>", "hours>", "not known")}
+	costs := report.Table{Title: "What the steps would ask", Columns: report.Columns("step", "requests>", "prompt tokens>",
+		"evaluated>", "generated, at most>", "hours>", "states, GB>", "not known")}
 	var sum cost
 	last := ""
 	for _, s := range steps {
@@ -78,13 +91,13 @@ func (a *app) planSuite(ctx context.Context, name string, vars map[string]string
 				said = "the same"
 			}
 			last = why
-			costs.Add(s.Name, "", "", "", "", "", said)
+			costs.Add(s.Name, "", "", "", "", "", "", said)
 			continue
 		}
 		sum.add(c)
-		costs.Add(s.Name, c.requests, c.tokens, c.evaluated, c.generated, p.hours(c), "")
+		costs.Add(s.Name, c.requests, c.tokens, c.evaluated, c.generated, p.hours(c), c.gigabytes(), "")
 	}
-	costs.Add("all of these", sum.requests, sum.tokens, sum.evaluated, sum.generated, p.hours(sum), "")
+	costs.Add("all of these", sum.requests, sum.tokens, sum.evaluated, sum.generated, p.hours(sum), sum.gigabytes(), "")
 	costs.Notes = []string{"tokens are estimated; evaluated: by a server with one slot, which keeps the prompt before"}
 	if p.read == 0 {
 		costs.Notes = append(costs.Notes, "hours: --speed READ,WRITTEN gives the models' tokens in a second, which every run prints with its cost")

@@ -316,7 +316,7 @@ func (c *call) planLines(env task.Env, models task.Models, engine *llamacpp.Engi
 	p.Longest, p.Answer = map[string][]infer.Prompt{role: longest}, map[string]int{role: max(c.maxTokens, longestText) + 8}
 	p.Preview = func(context.Context) (task.Preview, error) {
 		env.Note("%d cells of %d layers x %d dialogues x %d values: %.1f MB on disk", len(x.Cells()), len(engine.Layers()), len(ds), engine.Width(), float64(x.Bytes(len(ds)))/1e6)
-		return task.Preview{Calls: map[string][]infer.Prompt{role: shown}, First: map[string]infer.Prompt{role: shown[0]}}, nil
+		return task.Preview{Calls: map[string][]infer.Prompt{role: shown}, First: map[string]infer.Prompt{role: shown[0]}, Bytes: x.Bytes(len(ds))}, nil
 	}
 	p.Open = func(ctx context.Context, dir *run.Dir) (func() error, error) { return x.Close, x.Open(ctx, dir) }
 	return p, nil
@@ -353,7 +353,7 @@ func (c *call) planTurns(env task.Env, models task.Models, engine *llamacpp.Engi
 		Preview: func(context.Context) (task.Preview, error) {
 			env.Note("%d own turns of %d dialogues, %d layers x %d values, %d edits: %.1f MB on disk", x.Rows(), len(ds), len(engine.Layers()), engine.Width(),
 				len(x.Edits), float64(x.Bytes())/1e6)
-			return task.Preview{Calls: map[string][]infer.Prompt{role: ps}, First: map[string]infer.Prompt{role: first}}, nil
+			return task.Preview{Calls: map[string][]infer.Prompt{role: ps}, First: map[string]infer.Prompt{role: first}, Bytes: x.Bytes()}, nil
 		},
 		Ready: func(ctx context.Context) error {
 			markers := x.Markers()

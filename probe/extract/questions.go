@@ -47,7 +47,7 @@ func (c *call) planQuestions(env task.Env, models task.Models, engine *llamacpp.
 		Preview: func(context.Context) (task.Preview, error) {
 			env.Note("%d questions about turns of %d dialogues, %d layers x %d values: %.1f MB on disk", x.Rows(), len(ds), len(engine.Layers()), engine.Width(),
 				float64(x.Bytes())/1e6)
-			return task.Preview{Calls: map[string][]infer.Prompt{role: ps}, First: map[string]infer.Prompt{role: ps[0]}}, nil
+			return task.Preview{Calls: map[string][]infer.Prompt{role: ps}, First: map[string]infer.Prompt{role: ps[0]}, Bytes: x.Bytes()}, nil
 		},
 		Open: func(ctx context.Context, dir *run.Dir) (func() error, error) { return x.Close, x.Open(ctx, dir) },
 	}, nil
