@@ -105,41 +105,41 @@ func (o options) speak(ctx context.Context, b infer.Backend, c Case, turns []Sai
 		if err != nil {
 			return nil, "", err
 		}
-		said := Said{T: t, Agent: mediation.SpeakerOf(t)}
-		for said.Attempts = 1; ; said.Attempts++ {
-			seed := mediation.TurnSeed(o.Seed, fmt.Sprintf("%d|%d", c.ID, said.Attempts), t)
+		spoken := Said{T: t, Agent: mediation.SpeakerOf(t)}
+		for spoken.Attempts = 1; ; spoken.Attempts++ {
+			seed := mediation.TurnSeed(o.Seed, fmt.Sprintf("%d|%d", c.ID, spoken.Attempts), t)
 			r, err := b.Chat(ctx, p, infer.Params{MaxTokens: o.MaxTokens, Temperature: o.Temperature, TopP: 1, Seed: seed})
 			if err != nil {
 				return nil, "", fmt.Errorf("simulate turn %d: %w", t, err)
 			}
-			said.Text, said.Stop = cleanTurn(r.Text, d, said.Agent), r.Stop
-			if why = o.refuse(c, said, out); why == "" || said.Attempts >= o.Attempts {
+			spoken.Text, spoken.Stop = cleanTurn(r.Text, d, spoken.Agent), r.Stop
+			if why = o.refuse(c, spoken, out); why == "" || spoken.Attempts >= o.Attempts {
 				break
 			}
 		}
 		if why != "" {
 			return out, why, nil
 		}
-		out = append(out, said)
+		out = append(out, spoken)
 	}
 	return out, "", nil
 }
 
 // refuse says why a turn cannot stand, "" where it can.
-func (o options) refuse(c Case, said Said, before []Said) string {
-	if said.Text == "" {
+func (o options) refuse(c Case, spoken Said, before []Said) string {
+	if spoken.Text == "" {
 		return emptyTurn
 	}
 	for _, t := range before {
-		if plain(t.Text) == plain(said.Text) {
+		if plain(t.Text) == plain(spoken.Text) {
 			return repeatedTurn
 		}
 	}
-	if said.T != c.Turn {
+	if spoken.T != c.Turn {
 		return ""
 	}
-	switch words := stageByWords(said.Text); {
-	case stageWords.MatchString(said.Text):
+	switch words := stageByWords(spoken.Text); {
+	case stageWords.MatchString(spoken.Text):
 		return namedStage
 	case words != "" && words != c.Stage:
 		return otherByWords
@@ -156,7 +156,7 @@ func plain(text string) string {
 
 var numbered = regexp.MustCompile(`(?i)^[\W_]*turn \d+\b[^:]{0,40}:`)
 
-// cleanTurn takes off the speaker's name, and what is said in the name of another one.
+// cleanTurn takes off the speaker's name, and what is spoken in the name of another one.
 func cleanTurn(text string, d dialogue.Dialogue, agent int) string {
 	text = strings.TrimSpace(text)
 	text = strings.TrimSpace(strings.TrimPrefix(text, numbered.FindString(text)))

@@ -86,12 +86,12 @@ func (a *app) planSuite(ctx context.Context, name string, vars map[string]string
 			return err
 		}
 		if why != "" {
-			said := why
+			reason := why
 			if why == last {
-				said = "the same"
+				reason = "the same"
 			}
 			last = why
-			costs.Add(s.Name, "", "", "", "", "", "", said)
+			costs.Add(s.Name, "", "", "", "", "", "", reason)
 			continue
 		}
 		sum.add(c)
